@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"os"
@@ -18,8 +17,6 @@ import (
 	"github.com/workwire/workwire/broker"
 	"github.com/workwire/workwire/broker/acl"
 	"github.com/workwire/workwire/broker/brokertest"
-	"github.com/workwire/workwire/deploy/crds"
-	"github.com/workwire/workwire/deploy/install"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workclientv1 "github.com/workwire/workwire/pkg/client/clientset/versioned/typed/work/v1"
 	"github.com/workwire/workwire/pkg/source"
@@ -39,10 +36,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asAgent) != "" {
 		main()
 	}
-	controlplane.Main(m, controlplane.Spoke, func(p *controlplane.Plane) error {
-		plane = p
-		return install.CRDs(context.Background(), p.REST(), crds.Spoke()...)
-	})
+	controlplane.Main(m, controlplane.Planes{Spoke: &plane})
 }
 
 const (

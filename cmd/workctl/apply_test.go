@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -14,27 +13,19 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/workwire/workwire/broker"
-	"github.com/workwire/workwire/broker/acl"
-	"github.com/workwire/workwire/broker/brokertest"
-	"github.com/workwire/workwire/deploy/crds"
-	"github.com/workwire/workwire/deploy/install"
-	"github.com/workwire/workwire/pkg/agent"
 	"github.com/workwire/workwire/pkg/ctl/cli"
-	"github.com/workwire/workwire/pkg/transport/config"
-	"github.com/workwire/workwire/pkg/transport/mqtt"
 	"github.com/workwire/workwire/pkg/wire"
 	"github.com/workwire/workwire/test/kit"
+	"github.com/workwire/workwire/test/kit/controlplane"
+	"github.com/workwire/workwire/test/kit/world"
 )
 
 // TestApplyAndDelete sends works without a hub to a real agent, again and again, with nothing kept
 // between the runs, while the agent is there, while it is away, and after it has restarted.
 func TestApplyAndDelete(t *testing.T) {
-	kit.NoError(t, install.CRDs(t.Context(), plane.REST(), crds.Spoke()...))
-	cluster, target := kit.Unique("edge"), plane.Namespace(t, "target")
-	b := brokertest.Start(t, broker.Config{Users: []broker.User{
-		{Username: "hub1", Password: "secret", Role: acl.Source}, {Username: cluster, Password: "secret", Role: acl.Agent},
-	}})
-	transport := "--transport=" + writeTransport(t, b.Addr, "secret")
+	w := edge(t)
+	cluster, target := string(w.Clusters[0]), w.Targets[0]
+	transport := "--transport=" + writeTransport(t, w.Broker.Addr, "secret")
 	file := filepath.Join(t.TempDir(), "web.yaml")
 	work := func(value string) {
 		kit.NoError(t, os.WriteFile(file, fmt.Appendf(nil, `apiVersion: work.open-cluster-management.io/v1
@@ -76,7 +67,7 @@ spec: {workload: {manifests: [{apiVersion: v1, kind: ConfigMap, metadata: {name:
 
 	work("1")
 	step(1, "no agent subscribes to the cluster's topic", "apply", "-f="+file)
-	stop := startAgent(t, b.Addr, cluster)
+	stop := w.StartAgent(0).Stop
 	kit.Eventually(t, "the agent listens", func() error {
 		_, err := run(t.Context(), t, "apply", "-f="+file, transport, "-n="+cluster)
 		return err
@@ -91,7 +82,7 @@ spec: {workload: {manifests: [{apiVersion: v1, kind: ConfigMap, metadata: {name:
 
 	work("3")
 	step(3, "are not done after 3s\nWhat to do: look at the agent's log", "apply", "-f="+file, "--timeout=3s")
-	stop = startAgent(t, b.Addr, cluster)
+	stop = w.StartAgent(0).Stop
 	holds("3")
 	work("4")
 	step(0, "sent", "apply", "-f="+file, "--wait=false")
@@ -111,20 +102,12 @@ spec: {workload: {manifests: [{apiVersion: v1, kind: ConfigMap, metadata: {name:
 	step(1, "no such file", "apply", "-f="+file, "--signing-key=none")
 }
 
-// startAgent runs the agent of a cluster for all sources. It keeps no state of its own.
-func startAgent(t *testing.T, address, cluster string, changes ...func(*agent.Config)) (stop func()) {
+// edge returns a world with source hub1, a broker, and a cluster whose agent serves all sources. The agent keeps no state
+// of its own.
+func edge(t *testing.T) *world.World {
 	t.Helper()
-	topics := wire.Topics{SourceEvents: "sources/+/clusters/+/sourceevents", AgentEvents: "sources/+/clusters/+/agentevents"}
-	c := agent.Config{Cluster: wire.ClusterName(cluster), ClientID: cluster + "-agent", AgentID: cluster, BrokerHost: address, Topics: topics,
-		Kube: plane.REST(), Logger: kit.Logger(t)}
-	var err error
-	c.Transport, err = mqtt.New(mqtt.Config{ClientID: c.ClientID, Logger: c.Logger, Broker: config.Config{
-		BrokerHost: address, Username: cluster, Password: "secret", Topics: topics}})
-	kit.NoError(t, err)
-	for _, change := range changes {
-		change(&c)
-	}
-	a, err := agent.New(c)
-	kit.NoError(t, err)
-	return kit.Run(t, "the agent", func(ctx context.Context) error { return a.Run(ctx) })
+	w := world.New(t, world.Options{Spokes: []*controlplane.Plane{plane}, Source: "hub1",
+		Topics: wire.Topics{SourceEvents: "sources/+/clusters/+/sourceevents", AgentEvents: "sources/+/clusters/+/agentevents"}})
+	w.StartBroker(broker.Config{})
+	return w
 }

@@ -16,11 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/workwire/workwire/broker"
-	"github.com/workwire/workwire/broker/acl"
-	"github.com/workwire/workwire/broker/brokertest"
-	"github.com/workwire/workwire/deploy/crds"
-	"github.com/workwire/workwire/deploy/install"
 	"github.com/workwire/workwire/pkg/agent"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
@@ -31,28 +26,30 @@ import (
 	"github.com/workwire/workwire/pkg/transport/mqtt"
 	"github.com/workwire/workwire/pkg/wire"
 	"github.com/workwire/workwire/test/kit"
+	"github.com/workwire/workwire/test/kit/world"
 )
 
 // differ is a source and the agent of a cluster.
 type differ struct {
-	*testing.T
+	*world.World
 	cluster, target, file, transport string
 	client                           kubernetes.Interface
+}
+
+func newDiffer(t *testing.T) *differ {
+	t.Helper()
+	w := edge(t)
+	return &differ{World: w, cluster: string(w.Clusters[0]), target: w.Targets[0], file: filepath.Join(t.TempDir(), "web.yaml"),
+		transport: "--transport=" + writeTransport(t, w.Broker.Addr, world.Password), client: kubernetes.NewForConfigOrDie(plane.REST())}
 }
 
 // TestDiff asks a real agent about works on a real API server. What it answers is what applying then
 // does, and the question itself leaves nothing behind.
 func TestDiff(t *testing.T) {
-	kit.NoError(t, install.CRDs(t.Context(), plane.REST(), crds.Spoke()...))
-	d := &differ{T: t, cluster: kit.Unique("edge"), target: plane.Namespace(t, "target"), file: filepath.Join(t.TempDir(), "web.yaml"),
-		client: kubernetes.NewForConfigOrDie(plane.REST())}
-	b := brokertest.Start(t, broker.Config{Users: []broker.User{
-		{Username: "hub1", Password: "secret", Role: acl.Source}, {Username: d.cluster, Password: "secret", Role: acl.Agent},
-	}})
-	d.transport = "--transport=" + writeTransport(t, b.Addr, "secret")
+	d := newDiffer(t)
 	d.work("", configMap("settings", "k: '1'"))
 	d.runs(1, "no agent subscribes to the cluster's topic", "diff")
-	stop := startAgent(t, b.Addr, d.cluster)
+	stop := d.StartAgent(0).Stop
 	defer stop()
 	kit.Eventually(t, "the agent answers", func() error {
 		if got, text := d.run("diff"); got != cli.ExitNo {
@@ -73,7 +70,7 @@ func TestDiff(t *testing.T) {
 
 func (d *differ) on(t *testing.T) *differ {
 	copied := *d
-	copied.T = t
+	copied.World = d.On(t)
 	return &copied
 }
 
@@ -212,15 +209,11 @@ func (d *differ) impossible() {
 
 // TestDiffWithoutAnswer: an agent that subscribes and knows no dry runs.
 func TestDiffWithoutAnswer(t *testing.T) {
-	cluster := kit.Unique("edge")
-	b := brokertest.Start(t, broker.Config{Users: []broker.User{
-		{Username: "hub1", Password: "secret", Role: acl.Source}, {Username: cluster, Password: "secret", Role: acl.Agent},
-	}})
-	conn, err := mqtt.Dial(t.Context(), config.Config{BrokerHost: b.Addr, Username: cluster, Password: "secret"}, cluster+"-agent", nil)
+	d := newDiffer(t)
+	conn, err := mqtt.Dial(t.Context(), config.Config{BrokerHost: d.Broker.Addr, Username: d.cluster, Password: world.Password}, d.cluster+"-agent", nil)
 	kit.NoError(t, err)
 	defer conn.Close()
-	kit.NoError(t, conn.Subscribe(t.Context(), "sources/+/clusters/"+cluster+"/sourceevents", 1))
-	d := &differ{T: t, cluster: cluster, target: "default", file: filepath.Join(t.TempDir(), "web.yaml"), transport: "--transport=" + writeTransport(t, b.Addr, "secret")}
+	kit.NoError(t, conn.Subscribe(t.Context(), "sources/+/clusters/"+d.cluster+"/sourceevents", 1))
 	d.work("", configMap("settings", "k: '1'"))
 	d.runs(cli.ExitTimeout, "the agent has not answered within 3s\nWhat to do: it is away, is an agent that knows no dry runs", "diff", "--timeout=3s")
 }
@@ -251,12 +244,7 @@ func TestVerdict(t *testing.T) {
 // TestDiffSigned: an agent that demands signatures answers signed questions only, also of a source that has
 // proved nothing yet.
 func TestDiffSigned(t *testing.T) {
-	kit.NoError(t, install.CRDs(t.Context(), plane.REST(), crds.Spoke()...))
-	d := &differ{T: t, cluster: kit.Unique("edge"), target: plane.Namespace(t, "target"), file: filepath.Join(t.TempDir(), "web.yaml")}
-	b := brokertest.Start(t, broker.Config{Users: []broker.User{
-		{Username: "hub1", Password: "secret", Role: acl.Source}, {Username: d.cluster, Password: "secret", Role: acl.Agent},
-	}})
-	d.transport = "--transport=" + writeTransport(t, b.Addr, "secret")
+	d := newDiffer(t)
 	made, err := signing.NewKey()
 	kit.NoError(t, err)
 	private, err := made.PEM()
@@ -268,7 +256,7 @@ func TestDiffSigned(t *testing.T) {
 	kit.NoError(t, errors.Join(os.WriteFile(key, private, 0o600), os.WriteFile(keys, public, 0o600)))
 	trusted, err := signing.OpenTrustedKeys(signing.TrustedKeysConfig{File: keys, Logger: kit.Logger(t)})
 	kit.NoError(t, err)
-	defer startAgent(t, b.Addr, d.cluster, func(c *agent.Config) { c.TrustedKeys, c.SignatureMaxAge = trusted, time.Hour })()
+	d.StartAgent(0, func(c *agent.Config) { c.TrustedKeys, c.SignatureMaxAge = trusted, time.Hour })
 	d.work("", configMap("settings", "k: '1'"))
 	kit.Eventually(t, "the agent answers", func() error {
 		if got, text := d.run("diff", "--signing-key="+key); got != cli.ExitNo || !strings.Contains(text, "would be created") {
@@ -304,7 +292,7 @@ func secret(name, data string) string {
 }
 
 func (d *differ) run(command string, args ...string) (code int, text string) {
-	out, err := run(d.Context(), d.T, append([]string{command, "-f=" + d.file, d.transport, "-n=" + d.cluster}, args...)...)
+	out, err := run(d.Context(), d, append([]string{command, "-f=" + d.file, d.transport, "-n=" + d.cluster}, args...)...)
 	if coded, ok := errors.AsType[*cli.Error](err); ok {
 		code = coded.ExitCode()
 	} else if err != nil {

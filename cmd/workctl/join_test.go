@@ -13,8 +13,6 @@ import (
 
 	"github.com/workwire/workwire/broker"
 	"github.com/workwire/workwire/broker/brokertest"
-	"github.com/workwire/workwire/deploy/crds"
-	"github.com/workwire/workwire/deploy/install"
 	"github.com/workwire/workwire/pkg/agent"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
 	"github.com/workwire/workwire/pkg/ctl/cli"
@@ -27,7 +25,6 @@ import (
 // TestJoin has a cluster join that nobody knew, and an agent with its transport configuration
 // answer at the broker.
 func TestJoin(t *testing.T) {
-	kit.NoError(t, install.CRDs(t.Context(), plane.REST(), crds.Spoke()...))
 	dir, cluster := t.TempDir(), kit.Unique("joined")
 	in := func(name string) string { return filepath.Join(dir, name) }
 	kit.NoError(t, os.WriteFile(in("list.yaml"), []byte("# our list\ncertificates:\n  - {name: broker, role: broker, hosts: [127.0.0.1]}\n  - name: hub1\n    role: source\n\n"), 0o640))

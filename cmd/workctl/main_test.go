@@ -17,7 +17,7 @@ import (
 const list = "certificates:\n- {name: broker, role: broker, hosts: [localhost]}\n- {name: cluster1, role: agent}\n"
 
 // run runs the command and returns its output.
-func run(ctx context.Context, t *testing.T, args ...string) (string, error) {
+func run(ctx context.Context, t testing.TB, args ...string) (string, error) {
 	t.Helper()
 	var out bytes.Buffer
 	cmd := newCommand("workctl", cli.Streams{In: strings.NewReader(""), Out: &out, Err: &out})

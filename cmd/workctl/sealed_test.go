@@ -11,13 +11,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 
-	"github.com/workwire/workwire/broker"
-	"github.com/workwire/workwire/broker/acl"
-	"github.com/workwire/workwire/broker/brokertest"
-	"github.com/workwire/workwire/deploy/crds"
-	"github.com/workwire/workwire/deploy/install"
 	"github.com/workwire/workwire/pkg/agent"
 	"github.com/workwire/workwire/pkg/ctl/cli"
 	"github.com/workwire/workwire/pkg/security/audit"
@@ -81,16 +75,11 @@ func newPeerKeys(t *testing.T, source wire.SourceID, cluster string) peerKeys {
 // TestSealedDirect: with keys, apply and diff show the broker no value, and believe only what the agent signs. An
 // agent that requires it takes nothing in clear, and says so; what it was asked is in its audit log.
 func TestSealedDirect(t *testing.T) {
-	kit.NoError(t, install.CRDs(t.Context(), plane.REST(), crds.Spoke()...))
-	d := &differ{T: t, cluster: kit.Unique("edge"), target: plane.Namespace(t, "target"), file: filepath.Join(t.TempDir(), "web.yaml"),
-		client: kubernetes.NewForConfigOrDie(plane.REST())}
-	b := brokertest.Start(t, broker.Config{Users: []broker.User{
-		{Username: "hub1", Password: "secret", Role: acl.Source}, {Username: d.cluster, Password: "secret", Role: acl.Agent},
-	}})
+	d := newDiffer(t)
 	heard := &wireBytes{}
-	tap, err := wiretap.Start(b.Addr, heard)
+	tap, err := wiretap.Start(d.Broker.Addr, heard)
 	kit.NoError(t, err)
-	defer func() { kit.NoError(t, tap.Close()) }()
+	t.Cleanup(func() { kit.NoError(t, tap.Close()) }) // after the agent
 	d.transport = "--transport=" + writeTransport(t, tap.Addr, "secret")
 	k := newPeerKeys(t, "hub1", d.cluster)
 	trusted, err := signing.OpenTrustedKeys(signing.TrustedKeysConfig{File: k.trustedKeys, Logger: kit.Logger(t)})
@@ -102,9 +91,9 @@ func TestSealedDirect(t *testing.T) {
 	records := filepath.Join(t.TempDir(), "audit.log")
 	log, err := audit.Open(audit.Config{Path: records, Program: "work-agent", Logger: kit.Logger(t)})
 	kit.NoError(t, err)
-	defer startAgent(t, tap.Addr, d.cluster, func(c *agent.Config) {
+	d.Via(tap.Addr).StartAgent(0, func(c *agent.Config) {
 		c.TrustedKeys, c.SignatureMaxAge, c.Sign, c.Unseal, c.Audit = trusted, time.Hour, signer.SignStatus, unsealer, log
-	})()
+	})
 	sign, seal, trust := "--signing-key="+k.signing, "--seal-keys="+k.sealKeys, "--trusted-agents="+k.trustedAgents
 
 	d.work("", configMap("settings", "k: hunter1"))

@@ -22,7 +22,6 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
-	"github.com/workwire/workwire/deploy/crds"
 	"github.com/workwire/workwire/deploy/install"
 	"github.com/workwire/workwire/deploy/policies"
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
@@ -44,18 +43,14 @@ var (
 var plane *controlplane.Plane
 
 func TestMain(m *testing.M) {
-	controlplane.Main(m, controlplane.Hub, func(p *controlplane.Plane) error {
-		plane = p
+	controlplane.Main(m, controlplane.Planes{Hub: &plane, Setup: func() (func() error, error) {
 		ctx, cancel := context.WithTimeout(context.Background(), kit.Patience)
 		defer cancel()
-		if err := install.CRDs(ctx, p.REST(), crds.Hub()...); err != nil {
-			return err
+		if err := install.Policies(ctx, plane.REST(), policies.Default()...); err != nil {
+			return nil, err
 		}
-		if err := install.Policies(ctx, p.REST(), policies.Default()...); err != nil {
-			return err
-		}
-		return inForce(ctx, p.REST(), policies.Default()...)
-	})
+		return nil, inForce(ctx, plane.REST(), policies.Default()...)
+	}})
 }
 
 // inForce waits until the API server refuses, with each of the policies, what it must refuse.

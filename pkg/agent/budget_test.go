@@ -120,7 +120,7 @@ func TestBudgets(t *testing.T) {
 }
 
 // many returns the data of a spec with more manifests than are allowed.
-func many(t *testing.T, w *world, spec *wire.Spec) []byte {
+func many(t *testing.T, w *fixture, spec *wire.Spec) []byte {
 	t.Helper()
 	manifest := w.work("", "{apiVersion: v1, kind: ConfigMap, metadata: {name: m, namespace: NAMESPACE}}").Spec.Workload.Manifests[0]
 	work := &workv1.ManifestWorkSpec{}

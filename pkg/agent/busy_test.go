@@ -50,7 +50,7 @@ func TestBusyAPIServer(t *testing.T) {
 		return strings.Replace(configMap(name, "1"), "namespace:", "labels: {busy: x}, namespace:", 1)
 	}
 	for i := range many {
-		w.create(works, w.work(fmt.Sprintf("busy-%d", i), busy(fmt.Sprintf("busy-%d-a", i)), busy(fmt.Sprintf("busy-%d-b", i))))
+		w.Create(works, w.work(fmt.Sprintf("busy-%d", i), busy(fmt.Sprintf("busy-%d-a", i)), busy(fmt.Sprintf("busy-%d-b", i))))
 	}
 	kit.True(t, "the API server refuses a write", func() bool { return w.refused(user) > 0 })
 	refused.Store(true)
@@ -77,7 +77,7 @@ func TestBusyAPIServer(t *testing.T) {
 }
 
 // narrow limits the concurrent writes of a user, without a queue, until the test ends.
-func (w *world) narrow(user string) {
+func (w *fixture) narrow(user string) {
 	w.Helper()
 	flows := w.cluster.FlowcontrolV1()
 	one, none := int32(1), int32(0)
@@ -127,7 +127,7 @@ func (w *world) narrow(user string) {
 }
 
 // refused returns how many requests of a user the API server has refused.
-func (w *world) refused(user string) (count int) {
+func (w *fixture) refused(user string) (count int) {
 	w.Helper()
 	text, err := w.cluster.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(w.Context())
 	if err != nil {

@@ -19,7 +19,7 @@ func TestClockSteps(t *testing.T) {
 	for name, events := range map[string]string{"one source": "sources/hub1", "all sources": "sources/+"} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			w.topics.SourceEvents, w.topics.AgentEvents = events+"/clusters/+/sourceevents", events+"/clusters/+/agentevents"
+			w.Topics.SourceEvents, w.Topics.AgentEvents = events+"/clusters/+/sourceevents", events+"/clusters/+/agentevents"
 			works := w.source("hub1")
 			clock := func(at time.Time) func(*agent.Config) {
 				return func(c *agent.Config) { c.Now = func() time.Time { return at } }
@@ -27,7 +27,7 @@ func TestClockSteps(t *testing.T) {
 			w.agent(clock(time.Now().AddDate(5, 0, 0)))
 			// An agent of all sources asks only those that it knows, so the spec must not be sent before.
 			kit.Eventually(w, "the agent connects", func() error {
-				if !w.broker.Connected(cluster + "-agent") {
+				if !w.Memory.Connected(cluster + "-agent") {
 					return errors.New("it is not connected")
 				}
 				return nil
@@ -38,12 +38,12 @@ func TestClockSteps(t *testing.T) {
 				w.agent(clock(at))
 				value := string(rune('a' + i))
 				w.change(works, "a", configMap("a", value))
-				w.is(works, "a", "Applied=True", "Available=True")
+				w.Is(works, "a", "Applied=True", "Available=True")
 				w.data("a", value)
 			}
 
-			work := w.is(works, "a", "Applied=True")
-			forger := wirekit.Connect(w, w.broker.Client("forger"), "sources/hub1/clusters/+/agentevents")
+			work := w.Is(works, "a", "Applied=True")
+			forger := wirekit.Connect(w, w.Memory.Client("forger"), "sources/hub1/clusters/+/agentevents")
 			forger.Publish(w, "sources/hub1/clusters/"+cluster+"/agentevents", &wire.Status{
 				UID: work.UID, Generation: wire.Generation(work.Generation), Source: "hub1", Cluster: cluster, Agent: "forger", Action: wire.Update,
 				Sequence: 1 << 62, Session: "forged",
@@ -52,7 +52,7 @@ func TestClockSteps(t *testing.T) {
 				return w != nil && len(w.Status.Conditions) == 0
 			})
 			w.change(works, "a", configMap("a", "2"))
-			w.is(works, "a", "Applied=True", "Available=True")
+			w.Is(works, "a", "Applied=True", "Available=True")
 			w.remove(works, "a")
 		})
 	}

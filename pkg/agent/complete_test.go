@@ -16,7 +16,7 @@ import (
 
 // completing returns a work whose first manifest, a ConfigMap, is complete if the expression is
 // true.
-func (w *world) completing(name, expression string, manifests ...string) *workv1.ManifestWork {
+func (w *fixture) completing(name, expression string, manifests ...string) *workv1.ManifestWork {
 	work := w.work(name, manifests...)
 	work.Spec.ManifestConfigs = []workv1.ManifestConfigOption{{
 		ResourceIdentifier: workv1.ResourceIdentifier{Resource: "configmaps", Namespace: w.namespace, Name: "a"},
@@ -31,7 +31,7 @@ func (w *world) completing(name, expression string, manifests ...string) *workv1
 const job = `{apiVersion: batch/v1, kind: Job, metadata: {name: once, namespace: NAMESPACE}, spec: {backoffLimit: 4, template: {spec: {
 	restartPolicy: Never, containers: [{name: c, image: "perl:5.34.0"}]}}}}`
 
-func (w *world) jobWork(name string) *workv1.ManifestWork {
+func (w *fixture) jobWork(name string) *workv1.ManifestWork {
 	work := w.work(name, job)
 	work.Spec.ManifestConfigs = []workv1.ManifestConfigOption{{
 		ResourceIdentifier: workv1.ResourceIdentifier{Group: "batch", Resource: "jobs", Namespace: w.namespace, Name: "once"},
@@ -41,7 +41,7 @@ func (w *world) jobWork(name string) *workv1.ManifestWork {
 }
 
 // deleteJob deletes the Job, as its ttlSecondsAfterFinished would.
-func (w *world) deleteJob() {
+func (w *fixture) deleteJob() {
 	w.Helper()
 	background := metav1.DeletePropagationBackground
 	if err := w.cluster.BatchV1().Jobs(w.namespace).Delete(w.Context(), "once", metav1.DeleteOptions{PropagationPolicy: &background}); err != nil {
@@ -53,20 +53,20 @@ func (w *world) deleteJob() {
 // spec, and not after a restart of the agent without state.
 func TestCompletedJobStaysGone(t *testing.T) {
 	w, works := start(t)
-	w.create(works, w.jobWork("web"))
-	work := w.is(works, "web", "Applied=True", "Complete=True")
+	w.Create(works, w.jobWork("web"))
+	work := w.Is(works, "web", "Applied=True", "Complete=True")
 	c := meta.FindStatusCondition(work.Status.Conditions, workv1.WorkComplete)
 	if c.Message != "Job is finished" || c.Reason != workv1.ReasonConditionRulesAggregated {
 		t.Errorf("the work's condition is %+v", c)
 	}
 	w.deleteJob()
-	work = w.is(works, "web", "Applied=True", "Available=False", "Complete=True")
+	work = w.Is(works, "web", "Applied=True", "Available=False", "Complete=True")
 
-	w.update(works, "web", func(work *workv1.ManifestWork) {
+	w.Change(works, "web", func(work *workv1.ManifestWork) {
 		raw := &work.Spec.Workload.Manifests[0].Raw
 		*raw = []byte(strings.Replace(string(*raw), "perl:5.34.0", "perl:5.36.0", 1))
 	})
-	again := w.is(works, "web", "Applied=True", "Available=False", "Complete=True")
+	again := w.Is(works, "web", "Applied=True", "Available=False", "Complete=True")
 	if again.Generation == work.Generation {
 		t.Fatal("the work was not changed")
 	}
@@ -90,7 +90,7 @@ func TestCompletedJobStaysGone(t *testing.T) {
 
 // backdate stops the agent and moves the transition times in an AppliedManifestWork back by an
 // hour, so that an agent which does not read them is noticed. It returns the new time.
-func (w *world) backdate(work string, kind string) metav1.Time {
+func (w *fixture) backdate(work string, kind string) metav1.Time {
 	w.Helper()
 	var status *workv1.ManifestWorkStatus
 	amw := w.applied(work, "has condition "+kind, func(amw *workv1.AppliedManifestWork) (err error) {
@@ -129,7 +129,7 @@ func TestTransitionTimesSurviveARestart(t *testing.T) {
 	past := w.backdate("web", workv1.WorkApplied)
 	w.change(works, "web", configMap("a", "2"), configMap("new", "1"))
 	w.agent()
-	work := w.is(works, "web", "Applied=True", "Available=True")
+	work := w.Is(works, "web", "Applied=True", "Available=True")
 	for _, c := range work.Status.Conditions {
 		if !c.LastTransitionTime.Equal(&past) {
 			t.Errorf("the work's %s is of %v, want %v", c.Type, c.LastTransitionTime, past)
@@ -148,18 +148,18 @@ func TestTransitionTimesSurviveARestart(t *testing.T) {
 // pending spec is applied once the rule is removed.
 func TestRemovingACompleteRuleAppliesThePendingSpec(t *testing.T) {
 	w, works := start(t)
-	w.create(works, w.completing("web", "true", configMap("a", "1"), configMap("b", "1")))
-	w.is(works, "web", "Applied=True", "Complete=True")
+	w.Create(works, w.completing("web", "true", configMap("a", "1"), configMap("b", "1")))
+	w.Is(works, "web", "Applied=True", "Complete=True")
 	w.change(works, "web", configMap("a", "2"), configMap("c", "1"))
-	w.is(works, "web", "Applied=True", "Available=False", "Complete=True")
+	w.Is(works, "web", "Applied=True", "Available=False", "Complete=True")
 	for name, want := range map[string]string{"a": "1", "b": "1"} {
 		w.data(name, want)
 	}
-	w.update(works, "web", func(work *workv1.ManifestWork) { work.Spec.ManifestConfigs = nil })
+	w.Change(works, "web", func(work *workv1.ManifestWork) { work.Spec.ManifestConfigs = nil })
 	w.data("a", "2")
 	w.data("b", "")
 	w.data("c", "1")
-	work := w.is(works, "web", "Applied=True", "Available=True")
+	work := w.Is(works, "web", "Applied=True", "Available=True")
 	if c := meta.FindStatusCondition(work.Status.Conditions, workv1.WorkComplete); c != nil {
 		t.Errorf("the work still has %+v", c)
 	}
@@ -168,14 +168,14 @@ func TestRemovingACompleteRuleAppliesThePendingSpec(t *testing.T) {
 // The pending spec is applied once the rule turns false.
 func TestCompletionThatTurnsFalse(t *testing.T) {
 	w, works := start(t)
-	w.create(works, w.completing("web", `!has(object.metadata.annotations)`, configMap("a", "1")))
-	w.is(works, "web", "Applied=True", "Complete=True")
+	w.Create(works, w.completing("web", `!has(object.metadata.annotations)`, configMap("a", "1")))
+	w.Is(works, "web", "Applied=True", "Complete=True")
 	w.change(works, "web", configMap("a", "2"))
-	w.is(works, "web", "Applied=True", "Complete=True")
+	w.Is(works, "web", "Applied=True", "Complete=True")
 	w.data("a", "1")
 	w.patch("a", `{"metadata":{"annotations":{"reopened":"yes"}}}`)
 	w.data("a", "2")
-	w.is(works, "web", "Applied=True", "Complete=False")
+	w.Is(works, "web", "Applied=True", "Complete=False")
 }
 
 // While one manifest with a rule is incomplete, only the complete ones are skipped.
@@ -185,14 +185,14 @@ func TestMixedCompletion(t *testing.T) {
 	rest := *mixed.Spec.ManifestConfigs[0].DeepCopy()
 	rest.ResourceIdentifier.Name, rest.ConditionRules[0].CelExpressions = "b", []string{"false"}
 	mixed.Spec.ManifestConfigs = append(mixed.Spec.ManifestConfigs, rest)
-	w.create(works, mixed)
-	w.is(works, "web", "Applied=True", "Complete=False")
+	w.Create(works, mixed)
+	w.Is(works, "web", "Applied=True", "Complete=False")
 	w.change(works, "web", configMap("a", "2"), configMap("b", "2"))
 	w.data("b", "2")
-	w.is(works, "web", "Applied=True", "Complete=False")
+	w.Is(works, "web", "Applied=True", "Complete=False")
 	w.data("a", "1")
 	w.deleteConfigMap("a")
-	w.is(works, "web", "Applied=True", "Available=False", "Complete=False")
+	w.Is(works, "web", "Applied=True", "Available=False", "Complete=False")
 	w.data("a", "")
 }
 
@@ -201,9 +201,9 @@ func TestRuleNamedApplied(t *testing.T) {
 	w, works := start(t)
 	work := w.completing("web", "false", configMap("a", "1"))
 	work.Spec.ManifestConfigs[0].ConditionRules[0].Condition = workv1.ManifestApplied
-	w.create(works, work)
+	w.Create(works, work)
 	w.manifestSays(works, "web", 0, "Applied")
-	got := w.is(works, "web", "Applied=False")
+	got := w.Is(works, "web", "Applied=False")
 	if n := len(got.Status.ResourceStatus.Manifests[0].Conditions); n > 3 {
 		t.Errorf("%d conditions: %+v", n, got.Status.ResourceStatus.Manifests[0].Conditions)
 	}

@@ -52,11 +52,11 @@ func TestObjectThatCanNotBeDeletedStaysRecorded(t *testing.T) {
 	user := w.restrictedAgent("get", "list", "watch", "create", "update")
 	w.deploy(works, "web", configMap("a", "1"))
 	w.names("web", "a")
-	w.delete(works, "web")
-	w.is(works, "web", "Deleting=True")
+	w.Delete(works, "web")
+	w.Is(works, "web", "Deleting=True")
 	kit.True(t, "the AppliedManifestWork is being deleted", func() bool { return w.names("web", "a").DeletionTimestamp != nil })
 	w.grant(user, "delete", []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"delete"}}})
-	w.gone(works, "web")
+	w.Gone(works, "web")
 	if _, err := w.cluster.CoreV1().ConfigMaps(w.namespace).Get(w.Context(), "a", metav1.GetOptions{}); err == nil {
 		t.Error("the work is gone and the ConfigMap is not")
 	}
@@ -68,7 +68,7 @@ func TestWaitingForARemovedObjectWritesNothing(t *testing.T) {
 	w, works := start(t)
 	w.deploy(works, "web", held(configMap("a", "1")), configMap("b", "1"))
 	w.change(works, "web", configMap("b", "1"))
-	work := w.is(works, "web", "Applied=True", "Available=True")
+	work := w.Is(works, "web", "Applied=True", "Available=True")
 	if n := len(work.Status.ResourceStatus.Manifests); n != 1 {
 		t.Errorf("the status has %d manifests", n)
 	}
@@ -97,7 +97,7 @@ func TestWaitingForARemovedObjectWritesNothing(t *testing.T) {
 // TestDuplicateManifests: two manifests for one object do not undo each other forever.
 func TestDuplicateManifests(t *testing.T) {
 	w, works := start(t)
-	w.create(works, w.work("web", configMap("a", "1"), configMap("a", "2")))
+	w.Create(works, w.work("web", configMap("a", "1"), configMap("a", "2")))
 	w.manifestSays(works, "web", 0, fmt.Sprintf("duplicate manifest for resource %s/a with resource type v1.ConfigMap", w.namespace))
 	w.data("a", "2")
 	w.names("web", "a")

@@ -25,7 +25,7 @@ func TestRestartKnowsWhatWasApplied(t *testing.T) {
 	w.requests.Take()
 	w.change(works, "web", serviceAccount, service, configMap("a", "2"))
 	w.data("a", "2")
-	w.is(works, "web", "Applied=True", "Available=True")
+	w.Is(works, "web", "Applied=True", "Available=True")
 	if got := w.requests.Take(kit.NotWatch); len(got) != 1 {
 		t.Errorf("a changed value took %d requests: %v", len(got), got)
 	}
@@ -40,7 +40,7 @@ func TestRestartKnowsWhatWasApplied(t *testing.T) {
 		w.requests.Take()
 		w.agent()
 		w.deploy(works, marker, configMap(marker, "1"))
-		w.is(works, "web", "Applied=True", "Available=True")
+		w.Is(works, "web", "Applied=True", "Available=True")
 	}
 	restart("first")
 	for _, request := range w.requests.All(kit.InNamespace(w.namespace), kit.NotWatch) {
@@ -86,7 +86,7 @@ func TestAnnotationOfAnEarlierAgent(t *testing.T) {
 	w.requests.Take()
 	w.change(works, "web", configMap("a", "2"))
 	w.data("a", "2")
-	w.is(works, "web", "Applied=True", "Available=True")
+	w.Is(works, "web", "Applied=True", "Available=True")
 	kept, err := w.cluster.CoreV1().ConfigMaps(w.namespace).Get(t.Context(), "a", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -100,7 +100,7 @@ func TestAnnotationOfAnEarlierAgent(t *testing.T) {
 }
 
 // objects returns the metadata of the objects that the test's works apply.
-func (w *world) objects() []metav1.ObjectMeta {
+func (w *fixture) objects() []metav1.ObjectMeta {
 	w.Helper()
 	core := w.cluster.CoreV1()
 	var all []metav1.ObjectMeta

@@ -30,8 +30,8 @@ func TestOneWriteForEachForeignChange(t *testing.T) {
 			ResourceIdentifier: workv1.ResourceIdentifier{Resource: "configmaps", Namespace: w.namespace, Name: name}, UpdateStrategy: strategy,
 		})
 	}
-	w.create(works, work)
-	w.is(works, "web", "Available=True")
+	w.Create(works, work)
+	w.Is(works, "web", "Available=True")
 	w.names("web")
 	w.requests.Take(kit.NotWatch)
 	w.patch("created", `{"data":{"k":"theirs"}}`)
@@ -58,12 +58,12 @@ func TestConflictNamesTheRival(t *testing.T) {
 	w.data("a", "1")
 	// A new spec resets the backoff.
 	w.change(works, "web", configMap("a", "2"))
-	w.is(works, "web", "Applied=True", "Available=True")
+	w.Is(works, "web", "Applied=True", "Available=True")
 	w.data("a", "2")
 }
 
 // fight overwrites a ConfigMap's value each time it changes, until ctx ends.
-func (w *world) fight(ctx context.Context, name string) error {
+func (w *fixture) fight(ctx context.Context, name string) error {
 	configMaps := w.cluster.CoreV1().ConfigMaps(w.namespace)
 	changes, err := configMaps.Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name})
 	if err != nil {
@@ -96,8 +96,8 @@ func TestReadOnlyObjects(t *testing.T) {
 			FeedbackRules: []workv1.FeedbackRule{{Type: workv1.JSONPathsType, JsonPaths: []workv1.JsonPath{{Name: "k", Path: ".data.k"}}}},
 		})
 	}
-	w.create(works, work)
-	got := w.is(works, "web", "Applied=True", "Available=False")
+	w.Create(works, work)
+	got := w.Is(works, "web", "Applied=True", "Available=False")
 	if c := meta.FindStatusCondition(got.Status.Conditions, workv1.WorkAvailable); c.Message != "1 of 3 resources are not available" {
 		t.Errorf("Available says %q", c.Message)
 	}
@@ -107,13 +107,13 @@ func TestReadOnlyObjects(t *testing.T) {
 		w.value(works, i, "2")
 	}
 	w.foreign("missing")
-	w.is(works, "web", "Applied=True", "Available=True")
+	w.Is(works, "web", "Applied=True", "Available=True")
 	w.remove(works, "web")
 	w.data("watched", "2")
 }
 
 // foreign creates a ConfigMap that the agent does not apply.
-func (w *world) foreign(name string) {
+func (w *fixture) foreign(name string) {
 	w.Helper()
 	if _, err := w.cluster.CoreV1().ConfigMaps(w.namespace).Create(w.Context(), &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string]string{"k": "1"},
@@ -123,7 +123,7 @@ func (w *world) foreign(name string) {
 }
 
 // value waits until the single feedback value of a manifest of work web is want.
-func (w *world) value(works workclientv1.ManifestWorkInterface, manifest int, want string) {
+func (w *fixture) value(works workclientv1.ManifestWorkInterface, manifest int, want string) {
 	w.Helper()
 	kit.Await(w, works, "web", fmt.Sprintf("feeds back %q from manifest %d", want, manifest), func(work *workv1.ManifestWork) bool {
 		if work == nil || len(work.Status.ResourceStatus.Manifests) <= manifest {

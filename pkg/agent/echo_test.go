@@ -40,7 +40,7 @@ func TestEchoesCostNoReconcile(t *testing.T) {
 	for i := range updates {
 		value := fmt.Sprint(i + 1)
 		w.change(works, "web", configMap("a", value), configMap("b", value))
-		w.is(works, "web", "Applied=True")
+		w.Is(works, "web", "Applied=True")
 	}
 	if held := slow.end(); held < 2*updates {
 		t.Errorf("only %d responses came after their echo: the test proves nothing", held)
@@ -59,7 +59,7 @@ func TestEchoesCostNoReconcile(t *testing.T) {
 func TestTwoWorksConflict(t *testing.T) {
 	w, works := start(t)
 	w.deploy(works, "one", configMap("a", "1"))
-	w.create(works, w.work("two", configMap("a", "2")))
+	w.Create(works, w.work("two", configMap("a", "2")))
 	for _, name := range []string{"one", "two"} {
 		w.manifestSays(works, name, 0, "again and again")
 	}

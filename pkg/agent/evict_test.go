@@ -19,7 +19,7 @@ import (
 
 // stray creates an AppliedManifestWork of agentID without a work, which owns a ConfigMap of the
 // same name.
-func (w *world) stray(name, hubHash, agentID string) *workv1.AppliedManifestWork {
+func (w *fixture) stray(name, hubHash, agentID string) *workv1.AppliedManifestWork {
 	w.Helper()
 	amw, err := w.amws.Create(w.Context(), &workv1.AppliedManifestWork{
 		ObjectMeta: metav1.ObjectMeta{Name: hubHash + "-" + name},
@@ -42,11 +42,11 @@ func (w *world) stray(name, hubHash, agentID string) *workv1.AppliedManifestWork
 func TestEviction(t *testing.T) {
 	w := newWorld(t)
 	works := w.source("hub1")
-	ours, elsewhere := applied.HubHash(w.host, ""), applied.HubHash("old-"+w.host, "")
+	ours, elsewhere := applied.HubHash(w.BrokerHost, ""), applied.HubHash("old-"+w.BrokerHost, "")
 	w.agent(func(c *agent.Config) { c.EvictionGrace = 2 * time.Second })
 	w.deploy(works, "web", configMap("a", "1"))
-	stray, moved := w.stray("stray", ours, w.host), w.stray("moved", elsewhere, w.host)
-	foreign := w.stray("foreign", elsewhere+"f", "another-"+w.host)
+	stray, moved := w.stray("stray", ours, w.BrokerHost), w.stray("moved", elsewhere, w.BrokerHost)
+	foreign := w.stray("foreign", elsewhere+"f", "another-"+w.BrokerHost)
 	for _, amw := range []*workv1.AppliedManifestWork{stray, moved} {
 		kit.Await(w, w.amws, amw.Name, "is gone", isGone)
 	}
@@ -64,7 +64,7 @@ func TestEviction(t *testing.T) {
 // AppliedManifestWork.
 func TestEvictionIsCancelled(t *testing.T) {
 	w, works := start(t)
-	amw := w.stray("web", applied.HubHash(w.host, ""), w.host)
+	amw := w.stray("web", applied.HubHash(w.BrokerHost, ""), w.BrokerHost)
 	w.marked(amw.Name, true)
 	w.deploy(works, "web", configMap("web", "2"))
 	w.marked(amw.Name, false)
@@ -74,7 +74,7 @@ func TestEvictionIsCancelled(t *testing.T) {
 }
 
 // marked waits until an AppliedManifestWork is, or is not, marked for eviction.
-func (w *world) marked(name string, want bool) {
+func (w *fixture) marked(name string, want bool) {
 	w.Helper()
 	kit.Await(w, w.amws, name, fmt.Sprintf("is marked: %v", want), func(amw *workv1.AppliedManifestWork) bool {
 		return amw != nil && (amw.Status.EvictionStartTime != nil) == want
@@ -91,7 +91,7 @@ func TestNothingIsEvictedBeforeTheSourceAnswers(t *testing.T) {
 	web := w.names("web")
 	w.stop()
 	w.stopSource()
-	stray := w.stray("stray", applied.HubHash(w.host, ""), w.host)
+	stray := w.stray("stray", applied.HubHash(w.BrokerHost, ""), w.BrokerHost)
 
 	raw := w.rawSource("hub1", func(c *agent.Config) { c.EvictionGrace = time.Second })
 	// The agent runs: it applies a spec.
@@ -118,7 +118,7 @@ func TestNothingIsEvictedBeforeTheSourceAnswers(t *testing.T) {
 func TestEvictionSwitchedOff(t *testing.T) {
 	w := newWorld(t)
 	works := w.source("hub1")
-	stray := w.stray("stray", applied.HubHash(w.host, ""), w.host)
+	stray := w.stray("stray", applied.HubHash(w.BrokerHost, ""), w.BrokerHost)
 	start := metav1.NewTime(time.Now().Add(-time.Hour))
 	stray.Status.EvictionStartTime = &start
 	if _, err := w.amws.UpdateStatus(w.Context(), stray, metav1.UpdateOptions{}); err != nil {
@@ -131,7 +131,7 @@ func TestEvictionSwitchedOff(t *testing.T) {
 }
 
 // configMapOf creates a ConfigMap that an AppliedManifestWork owns, and returns its UID.
-func (w *world) configMapOf(name string, amw *workv1.AppliedManifestWork) types.UID {
+func (w *fixture) configMapOf(name string, amw *workv1.AppliedManifestWork) types.UID {
 	w.Helper()
 	object, err := w.cluster.CoreV1().ConfigMaps(w.namespace).Create(w.Context(), &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Name: name, OwnerReferences: []metav1.OwnerReference{ownership.Reference(amw.Name, amw.UID)}},

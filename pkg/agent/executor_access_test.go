@@ -48,7 +48,7 @@ const spyRules = `
 `
 
 // options sets the manifestConfigs of a spec.
-func (w *world) options(spec *workv1.ManifestWorkSpec, text string) {
+func (w *fixture) options(spec *workv1.ManifestWorkSpec, text string) {
 	w.Helper()
 	if err := yaml.UnmarshalStrict([]byte(strings.ReplaceAll(text, "NAMESPACE", w.namespace)), &spec.ManifestConfigs); err != nil {
 		w.Fatal(err)
@@ -56,7 +56,7 @@ func (w *world) options(spec *workv1.ManifestWorkSpec, text string) {
 }
 
 // spec returns the spec of a work with executor1 and options.
-func (w *world) executedSpec(raw *rawSource, generation wire.Generation, options string, manifests ...string) *wire.Spec {
+func (w *fixture) executedSpec(raw *rawSource, generation wire.Generation, options string, manifests ...string) *wire.Spec {
 	w.Helper()
 	work := w.executed("spy", manifests...)
 	w.options(&work.Spec, options)
@@ -181,7 +181,7 @@ func (r *rawSource) last(uid string) *wire.Status {
 
 // showsNothing checks that nothing of the objects is in what the agent has said: entries of the spy's
 // statuses, the same whether the object exists, the log, the AppliedManifestWork and events.
-func (w *world) showsNothing(raw *rawSource, log *kit.Log, hidden ...string) {
+func (w *fixture) showsNothing(raw *rawSource, log *kit.Log, hidden ...string) {
 	w.Helper()
 	places := map[string]string{"log": log.String()}
 	for _, message := range raw.peer.Received() {
@@ -218,7 +218,7 @@ func (w *world) showsNothing(raw *rawSource, log *kit.Log, hidden ...string) {
 	}
 }
 
-func asJSON(w *world, value any) string {
+func asJSON(w *fixture, value any) string {
 	w.Helper()
 	text, err := json.Marshal(value)
 	if err != nil {
@@ -273,7 +273,7 @@ var smuggled = map[string]struct{ manifest, pointer, jq string }{
 
 // smuggling makes a binding without subjects and a Role without rules, and returns the spec of a work
 // that gives the executor what it does not have.
-func (w *world) smuggling(raw *rawSource, name string) *wire.Spec {
+func (w *fixture) smuggling(raw *rawSource, name string) *wire.Spec {
 	w.Helper()
 	ctx, rbac := w.Context(), w.cluster.RbacV1()
 	_, err := rbac.RoleBindings(w.namespace).Create(ctx, &rbacv1.RoleBinding{
@@ -303,7 +303,7 @@ func (w *world) smuggling(raw *rawSource, name string) *wire.Spec {
 }
 
 // unchanged checks that the objects of smuggling are as they were.
-func (w *world) unchanged() {
+func (w *fixture) unchanged() {
 	w.Helper()
 	binding, err := w.cluster.RbacV1().RoleBindings(w.namespace).Get(w.Context(), "smuggled", metav1.GetOptions{})
 	if err != nil || len(binding.Subjects) > 0 {
@@ -354,7 +354,7 @@ func (r *rawSource) says(i int, reason, end string) {
 
 // agentAccount returns the configuration of a service account with the rights that an agent needs,
 // but for impersonation.
-func (w *world) agentAccount() *rest.Config {
+func (w *fixture) agentAccount() *rest.Config {
 	w.Helper()
 	account := w.namespace + "-agent"
 	if _, err := w.cluster.CoreV1().ServiceAccounts(w.namespace).Create(w.Context(),
@@ -383,21 +383,21 @@ func TestAdmissionSeesTheExecutor(t *testing.T) {
 	w.admitOnly("system:serviceaccount:" + w.namespace + ":executor1")
 	w.bind("config", rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get", "create", "update", "patch", "delete"}})
 	w.agent()
-	w.create(works, w.executed("web", configMap("a", "1")))
-	w.is(works, "web", "Applied=True", "Available=True")
+	w.Create(works, w.executed("web", configMap("a", "1")))
+	w.Is(works, "web", "Applied=True", "Available=True")
 	w.change(works, "web", configMap("a", "2"))
 	w.data("a", "2")
 	// So is server-side apply, and what is repaired.
-	w.update(works, "web", func(work *workv1.ManifestWork) {
+	w.Change(works, "web", func(work *workv1.ManifestWork) {
 		w.options(&work.Spec, `[{resourceIdentifier: {group: "", resource: configmaps, namespace: NAMESPACE, name: a}, updateStrategy: {type: ServerSideApply}}]`)
 		work.Spec.Workload = w.work("", configMap("a", "3")).Spec.Workload
 	})
 	w.data("a", "3")
-	w.is(works, "web", "Applied=True", "Available=True")
+	w.Is(works, "web", "Applied=True", "Available=True")
 	w.deleteConfigMap("a")
 	w.data("a", "3")
 
-	w.create(works, w.work("agents", configMap("b", "1")))
+	w.Create(works, w.work("agents", configMap("b", "1")))
 	w.manifestSays(works, "agents", 0, "only its executor may write here")
 	w.remove(works, "web") // by the agent, whatever the executor may
 	w.data("a", "")
@@ -413,7 +413,7 @@ func TestCreationByName(t *testing.T) {
 	w.agent()
 	work := w.executed("web", configMap("a", "1"), configMap("b", "1"), configMap("applied", "1"))
 	w.options(&work.Spec, `[{resourceIdentifier: {group: "", resource: configmaps, namespace: NAMESPACE, name: applied}, updateStrategy: {type: ServerSideApply}}]`)
-	w.create(works, work)
+	w.Create(works, work)
 	w.manifestSays(works, "web", 1, "not allowed to apply the resource  configmaps, "+w.namespace+" b, will try again in 1m0s")
 	w.data("a", "1")
 	w.data("applied", "1")
@@ -453,8 +453,8 @@ func TestImpersonationEnds(t *testing.T) {
 		return err
 	})
 	w.agent(func(c *agent.Config) { c.Kube = config })
-	w.create(works, w.executed("web", configMap("a", "1")))
-	w.is(works, "web", "Applied=True")
+	w.Create(works, w.executed("web", configMap("a", "1")))
+	w.Is(works, "web", "Applied=True")
 	last(executor)
 	if err := w.cluster.RbacV1().RoleBindings(w.namespace).Delete(w.Context(), "impersonate", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
@@ -469,12 +469,12 @@ func TestImpersonationEnds(t *testing.T) {
 	})
 	w.change(works, "web", configMap("a", "2"))
 	w.data("a", "2")
-	w.is(works, "web", "Applied=True")
+	w.Is(works, "web", "Applied=True")
 	last("") // that as the executor was refused
 }
 
 // bindImpersonation lets the service account of agentAccount impersonate those of the namespace.
-func (w *world) bindImpersonation() {
+func (w *fixture) bindImpersonation() {
 	w.Helper()
 	if _, err := w.cluster.RbacV1().Roles(w.namespace).Create(w.Context(), &rbacv1.Role{
 		ObjectMeta: metav1.ObjectMeta{Name: "impersonate"},
@@ -491,7 +491,7 @@ func (w *world) bindImpersonation() {
 }
 
 // admitOnly has the API server refuse ConfigMaps in the namespace that another user writes.
-func (w *world) admitOnly(user string) {
+func (w *fixture) admitOnly(user string) {
 	w.Helper()
 	group := schema.GroupVersion{Group: "admissionregistration.k8s.io", Version: "v1"}
 	for resource, text := range map[string]string{
@@ -513,7 +513,7 @@ func (w *world) admitOnly(user string) {
 			w.Fatal(err)
 		}
 		w.Cleanup(func() {
-			if err := client.Delete(w.T.Context(), object.GetName(), metav1.DeleteOptions{}); err != nil {
+			if err := client.Delete(w.Context(), object.GetName(), metav1.DeleteOptions{}); err != nil {
 				w.Log(err)
 			}
 		})

@@ -16,7 +16,7 @@ import (
 	"github.com/workwire/workwire/test/kit"
 )
 
-func (w *world) executed(name string, manifests ...string) *workv1.ManifestWork {
+func (w *fixture) executed(name string, manifests ...string) *workv1.ManifestWork {
 	work := w.work(name, manifests...)
 	work.Spec.Executor = &workv1.ManifestWorkExecutor{Subject: workv1.ManifestWorkExecutorSubject{
 		Type:           workv1.ExecutorSubjectTypeServiceAccount,
@@ -26,7 +26,7 @@ func (w *world) executed(name string, manifests ...string) *workv1.ManifestWork 
 }
 
 // bind binds executor1 to a new role in the test's namespace.
-func (w *world) bind(name string, rules ...rbacv1.PolicyRule) {
+func (w *fixture) bind(name string, rules ...rbacv1.PolicyRule) {
 	w.Helper()
 	if _, err := w.cluster.RbacV1().Roles(w.namespace).Create(w.Context(), &rbacv1.Role{
 		ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules,
@@ -56,13 +56,13 @@ func TestExecutor(t *testing.T) {
 			all := []string{"get", "create", "update", "patch", "delete"}
 			w.bind("config", rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: all})
 			w.agent(func(c *agent.Config) { c.ExecutorCaches = caches })
-			w.create(works, w.executed("web", configMap("a", "1"),
+			w.Create(works, w.executed("web", configMap("a", "1"),
 				"{apiVersion: v1, kind: Secret, metadata: {name: s, namespace: NAMESPACE}, stringData: {k: v}}"))
 			w.manifestSays(works, "web", 1, "Failed to apply manifest: not allowed to apply the resource  secrets, "+w.namespace+" s, will try again in 1m0s")
 			w.data("a", "1")
 
 			w.bind("secrets", rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: all})
-			w.is(works, "web", "Applied=True", "Available=True")
+			w.Is(works, "web", "Applied=True", "Available=True")
 
 			if err := w.cluster.RbacV1().RoleBindings(w.namespace).Delete(w.Context(), "config", metav1.DeleteOptions{}); err != nil {
 				t.Fatal(err)
@@ -130,8 +130,8 @@ func TestExecutorCostsNothingAtRest(t *testing.T) {
 			works := w.source("hub1")
 			w.bind("all", rbacv1.PolicyRule{APIGroups: []string{"*"}, Resources: []string{"*"}, Verbs: []string{"*"}})
 			w.agent(func(c *agent.Config) { c.ExecutorCaches = caches })
-			w.create(works, w.executed("web", configMap("a", "1")))
-			w.is(works, "web", "Applied=True")
+			w.Create(works, w.executed("web", configMap("a", "1")))
+			w.Is(works, "web", "Applied=True")
 			w.names("web")
 			change := 0
 			kit.Eventually(w, "a change costs one request", func() error {

@@ -18,7 +18,7 @@ import (
 func TestExpensiveExpressions(t *testing.T) {
 	const hostile = 6
 	w := newWorld(t)
-	w.topics = wire.Topics{
+	w.Topics = wire.Topics{
 		SourceEvents: "sources/+/clusters/+/sourceevents", AgentEvents: "sources/+/clusters/+/agentevents",
 		SourceBroadcast: "sources/+/sourcebroadcast", AgentBroadcast: "clusters/+/agentbroadcast",
 	}
@@ -65,11 +65,11 @@ func (r *rawSource) dryRunWaits() {
 }
 
 // rawExpensiveSource is rawSource of an agent of several sources, which asks all of them at once.
-func (w *world) rawExpensiveSource() *rawSource {
+func (w *fixture) rawExpensiveSource() *rawSource {
 	w.Helper()
 	raw := &rawSource{
-		world: w, topic: fmt.Sprintf("sources/hub1/clusters/%s/sourceevents", cluster),
-		peer: wirekit.Connect(w, w.broker.Client("hub1"), "sources/hub1/clusters/+/agentevents", "clusters/+/agentbroadcast"),
+		fixture: w, topic: fmt.Sprintf("sources/hub1/clusters/%s/sourceevents", cluster),
+		peer: wirekit.Connect(w, w.Memory.Client("hub1"), "sources/hub1/clusters/+/agentevents", "clusters/+/agentbroadcast"),
 	}
 	w.agent()
 	wirekit.Next(w, raw.peer, "the agent asks for specs", func(*wire.SpecResync) bool { return true })
@@ -77,7 +77,7 @@ func (w *world) rawExpensiveSource() *rawSource {
 }
 
 // expensive returns a work with the most expensive expressions, of jq, JSONPath or CEL by i.
-func (w *world) expensive(name string, i int) *workv1.ManifestWorkSpec {
+func (w *fixture) expensive(name string, i int) *workv1.ManifestWorkSpec {
 	w.Helper()
 	var keys []string
 	for k := range 500 {

@@ -24,7 +24,7 @@ import (
 
 // manifestSays waits until the Applied condition of a manifest is False with a message that
 // contains want.
-func (w *world) manifestSays(works workclientv1.ManifestWorkInterface, name string, manifest int, want string) {
+func (w *fixture) manifestSays(works workclientv1.ManifestWorkInterface, name string, manifest int, want string) {
 	w.Helper()
 	kit.Await(w, works, name, fmt.Sprintf("says %q of manifest %d", want, manifest), func(work *workv1.ManifestWork) bool {
 		if work == nil || len(work.Status.ResourceStatus.Manifests) <= manifest {
@@ -37,14 +37,14 @@ func (w *world) manifestSays(works workclientv1.ManifestWorkInterface, name stri
 
 func TestBadManifestsStopNoOthers(t *testing.T) {
 	w, works := start(t)
-	w.create(works, w.work("web",
+	w.Create(works, w.work("web",
 		configMap("fine", "1"),
 		"{apiVersion: v1, kind: ConfigMap, metadata: {name: nowhere, namespace: no-such-namespace}}",
 		"{apiVersion: v1, kind: ConfigMap, metadata: {name: a, namespace: NAMESPACE}, data: [1]}",
 		"{apiVersion: test.workwire.dev/v1, kind: Gadget, metadata: {name: a}}",
 		"{apiVersion: v1, kind: ConfigMap, metadata: {name: none}}",
 	))
-	w.is(works, "web", "Applied=False", "Available=False")
+	w.Is(works, "web", "Applied=False", "Available=False")
 	w.data("fine", "1")
 	w.manifestSays(works, "web", 1, `Failed to apply manifest: namespaces "no-such-namespace" not found`)
 	w.manifestSays(works, "web", 2, "Failed to apply manifest: ")
@@ -54,13 +54,13 @@ func TestBadManifestsStopNoOthers(t *testing.T) {
 	w.deploy(works, "other", configMap("other", "1"))
 
 	w.change(works, "web", configMap("fine", "2"))
-	w.is(works, "web", "Applied=True", "Available=True")
+	w.Is(works, "web", "Applied=True", "Available=True")
 	w.data("fine", "2")
 }
 
 func TestUnknownKindIsAppliedWhenItsDefinitionComes(t *testing.T) {
 	w, works := start(t)
-	w.create(works, w.work("web", configMap("a", "1"), "{apiVersion: late.workwire.dev/v1, kind: Widget, metadata: {name: w, namespace: NAMESPACE}}"))
+	w.Create(works, w.work("web", configMap("a", "1"), "{apiVersion: late.workwire.dev/v1, kind: Widget, metadata: {name: w, namespace: NAMESPACE}}"))
 	w.manifestSays(works, "web", 1, `the server doesn't have a resource type "Widget"`)
 	// The AppliedManifestWork names the others.
 	w.names("web")
@@ -83,7 +83,7 @@ func TestUnknownKindIsAppliedWhenItsDefinitionComes(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	w.is(works, "web", "Applied=True", "Available=True")
+	w.Is(works, "web", "Applied=True", "Available=True")
 	w.remove(works, "web")
 }
 
@@ -119,7 +119,7 @@ func TestSpecThatCanNotBeDecodedIsAnswered(t *testing.T) {
 
 func TestDuplicatesAndReorderedEvents(t *testing.T) {
 	w := newWorld(t)
-	w.broker.Duplicate(2)
+	w.Memory.Duplicate(2)
 	raw := w.rawSource("hub1")
 	spec := func(generation wire.Generation, value string) *wire.Spec {
 		return raw.spec("web", "uid-1", generation, configMap("a", value))
@@ -153,8 +153,8 @@ func TestRestoredSource(t *testing.T) {
 	wants := func(generation wire.Generation, hash, value string) {
 		t.Helper()
 		raw.data("a", value)
-		raw.broker.Cut(cluster + "-agent")
-		raw.broker.Restore(cluster + "-agent")
+		raw.Memory.Cut(cluster + "-agent")
+		raw.Memory.Restore(cluster + "-agent")
 		wirekit.Next(raw, raw.peer, "the agent lists what it holds", func(r *wire.SpecResync) bool {
 			return slices.Contains(r.Versions, wire.SpecVersion{UID: "uid-1", Generation: generation, ContentHash: hash})
 		})
@@ -190,15 +190,15 @@ func TestAgentRestart(t *testing.T) {
 			w.stop()
 
 			w.change(works, "changed", configMap("changed", "2"))
-			w.delete(works, "deleted")
-			w.create(works, w.work("created", configMap("created", "1")))
+			w.Delete(works, "deleted")
+			w.Create(works, w.work("created", configMap("created", "1")))
 			w.requests.Take(kit.NotWatch)
 			restart()
 
-			w.gone(works, "deleted")
-			w.is(works, "changed", "Applied=True", "Available=True")
-			w.is(works, "created", "Applied=True", "Available=True")
-			w.is(works, "kept", "Applied=True", "Available=True")
+			w.Gone(works, "deleted")
+			w.Is(works, "changed", "Applied=True", "Available=True")
+			w.Is(works, "created", "Applied=True", "Available=True")
+			w.Is(works, "kept", "Applied=True", "Available=True")
 			w.data("changed", "2")
 			w.data("changed-more", "")
 			w.data("deleted", "")
@@ -217,46 +217,46 @@ func TestBrokerAway(t *testing.T) {
 	w, works := start(t)
 	w.deploy(works, "web", configMap("a", "1"))
 	for name, forget := range map[string]bool{"the session is kept": false, "the session is lost": true} {
-		w.broker.Cut(cluster + "-agent")
+		w.Memory.Cut(cluster + "-agent")
 		if forget {
-			w.broker.Forget(cluster + "-agent")
+			w.Memory.Forget(cluster + "-agent")
 		}
 		w.change(works, "web", configMap("a", name))
-		w.create(works, w.work("new"+fmt.Sprint(forget), configMap("new", name)))
-		w.broker.Restore(cluster + "-agent")
-		w.is(works, "web", "Applied=True", "Available=True")
+		w.Create(works, w.work("new"+fmt.Sprint(forget), configMap("new", name)))
+		w.Memory.Restore(cluster + "-agent")
+		w.Is(works, "web", "Applied=True", "Available=True")
 		w.data("a", name)
-		w.is(works, "new"+fmt.Sprint(forget), "Applied=True")
+		w.Is(works, "new"+fmt.Sprint(forget), "Applied=True")
 	}
 }
 
 func TestTwoSourcesWithWorksOfOneName(t *testing.T) {
 	w := newWorld(t)
-	w.topics = wire.Topics{
+	w.Topics = wire.Topics{
 		SourceEvents: "sources/+/clusters/+/sourceevents", AgentEvents: "sources/+/clusters/+/agentevents",
 		SourceBroadcast: "sources/+/sourcebroadcast", AgentBroadcast: "clusters/+/agentbroadcast",
 	}
 	one, two := w.source("one"), w.source("two")
 	w.agent()
-	w.create(one, w.work("web", configMap("a", "one")))
-	w.create(two, w.work("web", configMap("b", "two")))
-	w.is(one, "web", "Applied=True", "Available=True")
-	w.is(two, "web", "Applied=True", "Available=True")
+	w.Create(one, w.work("web", configMap("a", "one")))
+	w.Create(two, w.work("web", configMap("b", "two")))
+	w.Is(one, "web", "Applied=True", "Available=True")
+	w.Is(two, "web", "Applied=True", "Available=True")
 	w.data("a", "one")
 	w.data("b", "two")
 
 	// After a restart neither source takes the other's work for gone.
 	w.stop()
-	w.broker.Forget(cluster + "-agent")
+	w.Memory.Forget(cluster + "-agent")
 	w.agent()
 	w.change(two, "web", configMap("b", "three"))
-	w.is(two, "web", "Applied=True", "Available=True")
+	w.Is(two, "web", "Applied=True", "Available=True")
 	w.data("b", "three")
 
 	w.remove(one, "web")
 	w.data("a", "")
 	w.data("b", "three")
-	w.is(two, "web", "Applied=True", "Available=True")
+	w.Is(two, "web", "Applied=True", "Available=True")
 }
 
 func TestNameThatComesBackWithAnotherUID(t *testing.T) {
@@ -278,18 +278,18 @@ func TestNameThatComesBackWithAnotherUID(t *testing.T) {
 
 // rawSource is a source whose messages the test writes.
 type rawSource struct {
-	*world
+	*fixture
 	peer  *wirekit.Peer
 	topic string
 }
 
 // rawSource connects a source and starts an agent, which has subscribed and asked for specs when it
 // returns. Nobody answers such requests.
-func (w *world) rawSource(id wire.SourceID, configure ...func(*agent.Config)) *rawSource {
+func (w *fixture) rawSource(id wire.SourceID, configure ...func(*agent.Config)) *rawSource {
 	w.Helper()
 	raw := &rawSource{
-		world: w, topic: fmt.Sprintf("sources/%s/clusters/%s/sourceevents", id, cluster),
-		peer: wirekit.Connect(w, w.broker.Client(string(id)), fmt.Sprintf("sources/%s/clusters/+/agentevents", id)),
+		fixture: w, topic: fmt.Sprintf("sources/%s/clusters/%s/sourceevents", id, cluster),
+		peer: wirekit.Connect(w, w.Memory.Client(string(id)), fmt.Sprintf("sources/%s/clusters/+/agentevents", id)),
 	}
 	w.agent(configure...)
 	wirekit.Next(w, raw.peer, "the agent asks for specs", func(*wire.SpecResync) bool { return true })

@@ -51,7 +51,7 @@ func TestHangingWebhook(t *testing.T) {
 			manifests = append(manifests, fmt.Sprintf("{apiVersion: v1, kind: ConfigMap, metadata: {name: hangs-%d, namespace: NAMESPACE, labels: {hangs: x}}}", i))
 		}
 		hung.Store(0)
-		w.create(works, w.work("hangs", manifests...))
+		w.Create(works, w.work("hangs", manifests...))
 		kit.True(t, "the webhook hangs", func() bool { return hanging.Load() > 0 })
 		measured = func() {
 			if hanging.Load() == 0 {
@@ -74,12 +74,12 @@ func TestHangingWebhook(t *testing.T) {
 // machine may have other work during one of the two, so both are measured up to three times, with
 // stop between: what waits for something slow waits for it each time. measured is called at the end
 // of the second measurement.
-func (w *world) unaffected(works workclientv1.ManifestWorkInterface, slow func() (measured, stop func())) {
+func (w *fixture) unaffected(works workclientv1.ManifestWorkInterface, slow func() (measured, stop func())) {
 	w.Helper()
 	const others, attempts = 99, 3
 	name := func(i int) string { return fmt.Sprintf("web-%d", i) }
 	for i := range others {
-		w.create(works, w.work(name(i), configMap(name(i), "0")))
+		w.Create(works, w.work(name(i), configMap(name(i), "0")))
 	}
 	for i := range others {
 		w.data(name(i), "0")
@@ -126,7 +126,7 @@ func TestHangingAggregatedAPI(t *testing.T) {
 		for i := range hangs {
 			manifests = append(manifests, fmt.Sprintf("{apiVersion: %s/v1, kind: Thing, metadata: {name: thing-%d, namespace: NAMESPACE}}", group, i))
 		}
-		w.create(works, w.work("hangs", manifests...))
+		w.Create(works, w.work("hangs", manifests...))
 		kit.True(t, "requests hang", func() bool { return hanging() > 1 }) // a watch, and an object
 		measured = func() {
 			if hanging() == 0 {
@@ -145,7 +145,7 @@ func TestHangingAggregatedAPI(t *testing.T) {
 
 // hangingAPI adds an aggregated API with the kind Thing until the end of the test. It answers
 // requests for objects, that they do not exist, only while it is released.
-func (w *world) hangingAPI(group string) (hanging func() int64, release func(bool)) {
+func (w *fixture) hangingAPI(group string) (hanging func() int64, release func(bool)) {
 	w.Helper()
 	var count atomic.Int64
 	var released atomic.Bool

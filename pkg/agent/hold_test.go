@@ -168,7 +168,7 @@ func (r *rawSource) disown(uid types.UID, identity string) {
 
 // heldFor waits until the AppliedManifestWork of a work says that its deletion is held for reason,
 // or that it is not held if reason is empty.
-func (w *world) heldFor(work, reason string) *workv1.AppliedManifestWork {
+func (w *fixture) heldFor(work, reason string) *workv1.AppliedManifestWork {
 	w.Helper()
 	return w.applied(work, fmt.Sprintf("is held for %q", reason), func(amw *workv1.AppliedManifestWork) error {
 		if got := amw.Annotations[workv1.HeldAnnotation]; got != reason {
@@ -179,7 +179,7 @@ func (w *world) heldFor(work, reason string) *workv1.AppliedManifestWork {
 }
 
 // uids returns the UIDs of ConfigMaps by name.
-func (w *world) uids(names ...string) map[string]types.UID {
+func (w *fixture) uids(names ...string) map[string]types.UID {
 	w.Helper()
 	all := map[string]types.UID{}
 	for _, name := range names {

@@ -17,8 +17,8 @@ import (
 func TestLifeOfAWork(t *testing.T) {
 	w, works := start(t)
 
-	work := w.create(works, w.work("web", configMap("a", "1"), configMap("b", "1")))
-	w.is(works, "web", "Applied=True", "Available=True")
+	work := w.Create(works, w.work("web", configMap("a", "1"), configMap("b", "1")))
+	w.Is(works, "web", "Applied=True", "Available=True")
 	w.data("a", "1")
 	amw := w.names("web", "a", "b")
 	if !strings.HasSuffix(amw.Name, "-web") || amw.Labels[workv1.OriginalSourceLabelKey] != "hub1" || amw.Status.AppliedResources[0].UID == "" {
@@ -26,7 +26,7 @@ func TestLifeOfAWork(t *testing.T) {
 	}
 
 	w.change(works, "web", configMap("a", "2"), configMap("c", "2"))
-	updated := w.is(works, "web", "Applied=True", "Available=True")
+	updated := w.Is(works, "web", "Applied=True", "Available=True")
 	if len(updated.Status.ResourceStatus.Manifests) != 2 || updated.Generation == work.Generation {
 		t.Errorf("status after the update: %+v", updated.Status)
 	}
@@ -53,7 +53,7 @@ func TestRequestsOfAWork(t *testing.T) {
 		t.Errorf("creating a work of 3 objects took %d requests, want 5: %v", len(got), got)
 	}
 	w.change(works, "web", configMap("a", "1"), configMap("b", "2"), configMap("c", "1"))
-	w.is(works, "web", "Applied=True")
+	w.Is(works, "web", "Applied=True")
 	w.data("b", "2")
 	if got := w.requests.Take(kit.NotWatch); len(got) != 1 {
 		t.Errorf("changing 1 of 3 objects took %d requests, want 1: %v", len(got), got)
@@ -82,9 +82,9 @@ spec:
 			{Name: "isAvailable", Path: `.status.conditions[?(@.type=="Available")].status`},
 		}}},
 	}}
-	w.create(works, work)
+	w.Create(works, work)
 	w.fedBack(works, "web", "ReadyReplicas=2 Replicas=2 AvailableReplicas=2 isAvailable=True")
-	w.update(works, "web", func(work *workv1.ManifestWork) {
+	w.Change(works, "web", func(work *workv1.ManifestWork) {
 		raw := &work.Spec.Workload.Manifests[0].Raw
 		*raw = []byte(strings.Replace(string(*raw), `"replicas":2`, `"replicas":3`, 1))
 	})
@@ -92,7 +92,7 @@ spec:
 }
 
 // fedBack waits until the first manifest of the work has the values.
-func (w *world) fedBack(works workclientv1.ManifestWorkInterface, name, want string) {
+func (w *fixture) fedBack(works workclientv1.ManifestWorkInterface, name, want string) {
 	w.Helper()
 	kit.Await(w, works, name, "feeds back "+want, func(work *workv1.ManifestWork) bool {
 		if work == nil || len(work.Status.ResourceStatus.Manifests) == 0 {
@@ -121,15 +121,15 @@ func TestForeignChangesAreUndone(t *testing.T) {
 	// Without the label the watch does not select the object.
 	w.patch("b", `{"metadata":{"labels":{"workwire.dev/agent":null}},"data":{"k":"mine"}}`)
 	w.data("b", "1")
-	w.is(works, "web", "Applied=True", "Available=True")
+	w.Is(works, "web", "Applied=True", "Available=True")
 }
 
 func TestDeletionWaitsForFinalizers(t *testing.T) {
 	w, works := start(t)
 	w.deploy(works, "web", configMap("free", "1"), held(configMap("held", "1")))
-	w.delete(works, "web")
+	w.Delete(works, "web")
 	w.data("free", "")
-	work := w.is(works, "web", "Deleting=True", "Available=False")
+	work := w.Is(works, "web", "Deleting=True", "Available=False")
 	if c := meta.FindStatusCondition(work.Status.Conditions, "Available"); c.Message != "1 of 2 resources are not available" {
 		t.Errorf("Available says %q", c.Message)
 	}
@@ -141,7 +141,7 @@ func TestDeletionWaitsForFinalizers(t *testing.T) {
 		t.Error("the AppliedManifestWork is not being deleted")
 	}
 	w.patch("held", `{"metadata":{"finalizers":null}}`)
-	w.gone(works, "web")
+	w.Gone(works, "web")
 	w.data("held", "")
 	w.noneApplied()
 }
@@ -160,5 +160,5 @@ func TestAppliedManifestWorkDeletedByHand(t *testing.T) {
 	kit.Await(w, w.cluster.CoreV1().ConfigMaps(w.namespace), "a", "is recreated", func(c *corev1.ConfigMap) bool {
 		return c != nil && c.UID != before.UID
 	})
-	w.is(works, "web", "Applied=True", "Available=True")
+	w.Is(works, "web", "Applied=True", "Available=True")
 }

@@ -19,7 +19,7 @@ func orphan() *workv1.DeleteOption {
 }
 
 // orphaned waits until a ConfigMap exists without an owner.
-func (w *world) orphaned(name string) {
+func (w *fixture) orphaned(name string) {
 	w.Helper()
 	kit.Eventually(w, name+" is nobody's", func() error {
 		object, err := w.cluster.CoreV1().ConfigMaps(w.namespace).Get(w.Context(), name, metav1.GetOptions{})
@@ -36,15 +36,15 @@ func (w *world) orphaned(name string) {
 // The object of a manifest is kept if one update both removes and orphans it.
 func TestOrphaningAndRemovingInOneUpdate(t *testing.T) {
 	t.Parallel()
-	for name, option := range map[string]func(w *world) *workv1.DeleteOption{
-		"Orphan": func(*world) *workv1.DeleteOption { return orphan() },
-		"SelectivelyOrphan": func(w *world) *workv1.DeleteOption {
+	for name, option := range map[string]func(w *fixture) *workv1.DeleteOption{
+		"Orphan": func(*fixture) *workv1.DeleteOption { return orphan() },
+		"SelectivelyOrphan": func(w *fixture) *workv1.DeleteOption {
 			return &workv1.DeleteOption{PropagationPolicy: workv1.DeletePropagationPolicyTypeSelectivelyOrphan,
 				SelectivelyOrphan: &workv1.SelectivelyOrphan{OrphaningRules: []workv1.OrphaningRule{
 					{Resource: "configmaps", Namespace: w.namespace, Name: "a"},
 				}}}
 		},
-		"SelectivelyOrphan, by kind": func(w *world) *workv1.DeleteOption {
+		"SelectivelyOrphan, by kind": func(w *fixture) *workv1.DeleteOption {
 			return &workv1.DeleteOption{PropagationPolicy: workv1.DeletePropagationPolicyTypeSelectivelyOrphan,
 				SelectivelyOrphan: &workv1.SelectivelyOrphan{OrphaningRules: []workv1.OrphaningRule{
 					{Resource: "ConfigMap", Namespace: w.namespace, Name: "a"},
@@ -54,7 +54,7 @@ func TestOrphaningAndRemovingInOneUpdate(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w, works := start(t)
 			w.deploy(works, "web", configMap("a", "1"), configMap("b", "1"))
-			w.update(works, "web", func(work *workv1.ManifestWork) {
+			w.Change(works, "web", func(work *workv1.ManifestWork) {
 				work.Spec = w.work("", configMap("b", "2")).Spec
 				work.Spec.DeleteOption = option(w)
 			})
@@ -75,16 +75,16 @@ func TestOrphaningAndDeletingAtOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w, works := start(t)
 			w.deploy(works, "web", configMap("a", "1"))
-			observer := wirekit.Connect(w, w.broker.Client("observer"), "sources/hub1/clusters/+/sourceevents")
-			w.broker.Cut(cluster + "-agent")
+			observer := wirekit.Connect(w, w.Memory.Client("observer"), "sources/hub1/clusters/+/sourceevents")
+			w.Memory.Cut(cluster + "-agent")
 			if forget {
-				w.broker.Forget(cluster + "-agent")
+				w.Memory.Forget(cluster + "-agent")
 			}
-			w.update(works, "web", func(work *workv1.ManifestWork) { work.Spec.DeleteOption = orphan() })
-			w.delete(works, "web")
+			w.Change(works, "web", func(work *workv1.ManifestWork) { work.Spec.DeleteOption = orphan() })
+			w.Delete(works, "web")
 			wirekit.Next(w, observer, "the source publishes the deletion", (*wire.Spec).IsDeletion)
-			w.broker.Restore(cluster + "-agent")
-			w.gone(works, "web")
+			w.Memory.Restore(cluster + "-agent")
+			w.Gone(works, "web")
 			w.orphaned("a")
 			w.noneApplied()
 		})
@@ -94,9 +94,9 @@ func TestOrphaningAndDeletingAtOnce(t *testing.T) {
 // TestCompletedWorkIsOrphaned: a change of deleteOption takes effect on a complete work.
 func TestCompletedWorkIsOrphaned(t *testing.T) {
 	w, works := start(t)
-	w.create(works, w.completing("web", "true", configMap("a", "1")))
-	w.is(works, "web", "Complete=True")
-	w.update(works, "web", func(work *workv1.ManifestWork) { work.Spec.DeleteOption = orphan() })
+	w.Create(works, w.completing("web", "true", configMap("a", "1")))
+	w.Is(works, "web", "Complete=True")
+	w.Change(works, "web", func(work *workv1.ManifestWork) { work.Spec.DeleteOption = orphan() })
 	w.remove(works, "web")
 	w.orphaned("a")
 }
@@ -106,7 +106,7 @@ func TestCompletedWorkIsOrphaned(t *testing.T) {
 func TestUnknownKindDoesNotFreezeTheRecord(t *testing.T) {
 	w, works := start(t)
 	unknown := "{apiVersion: nowhere.workwire.dev/v1, kind: Thing, metadata: {name: t, namespace: NAMESPACE}}"
-	w.create(works, w.work("web", unknown, configMap("a", "1"), configMap("b", "1")))
+	w.Create(works, w.work("web", unknown, configMap("a", "1"), configMap("b", "1")))
 	w.manifestSays(works, "web", 0, `the server doesn't have a resource type "Thing"`)
 	w.data("b", "1")
 	w.change(works, "web", unknown, configMap("a", "1"), configMap("c", "1"))
@@ -125,7 +125,7 @@ func TestUnknownKindDoesNotFreezeTheRecord(t *testing.T) {
 func TestLabelsReachTheAppliedManifestWork(t *testing.T) {
 	w, works := start(t)
 	w.deploy(works, "web", configMap("a", "1"))
-	w.update(works, "web", func(work *workv1.ManifestWork) { work.Labels = map[string]string{"tier": "gold"} })
+	w.Change(works, "web", func(work *workv1.ManifestWork) { work.Labels = map[string]string{"tier": "gold"} })
 	w.applied("web", "has the label", func(amw *workv1.AppliedManifestWork) error {
 		if amw.Labels["tier"] != "gold" {
 			return fmt.Errorf("it has %v", amw.Labels)

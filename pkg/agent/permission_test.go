@@ -18,7 +18,7 @@ func TestForbiddenShowsAndHeals(t *testing.T) {
 	works := w.source("hub1")
 	user := w.restrictedAgent("get", "create", "update", "delete")
 
-	w.create(works, w.work("web", configMap("a", "1"), "{apiVersion: v1, kind: Secret, metadata: {name: s, namespace: NAMESPACE}, stringData: {k: v}}"))
+	w.Create(works, w.work("web", configMap("a", "1"), "{apiVersion: v1, kind: Secret, metadata: {name: s, namespace: NAMESPACE}, stringData: {k: v}}"))
 	w.manifestSays(works, "web", 1, `secrets is forbidden: User "`+user+`" cannot create resource "secrets"`)
 	w.data("a", "1")
 
@@ -28,7 +28,7 @@ func TestForbiddenShowsAndHeals(t *testing.T) {
 
 	w.grant(user, "secrets", []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"secrets"},
 		Verbs: []string{"get", "list", "watch", "create", "update", "delete"}}})
-	w.is(works, "web", "Applied=True", "Available=True")
+	w.Is(works, "web", "Applied=True", "Available=True")
 	w.remove(works, "web")
 	w.data("a", "")
 	w.noneApplied()
@@ -36,7 +36,7 @@ func TestForbiddenShowsAndHeals(t *testing.T) {
 
 // restrictedAgent starts the agent as a user that may do with ConfigMaps what verbs say, and
 // returns the user.
-func (w *world) restrictedAgent(verbs ...string) (user string) {
+func (w *fixture) restrictedAgent(verbs ...string) (user string) {
 	w.Helper()
 	user = "agent-of-" + w.namespace
 	w.grant(user, "amws", []rbacv1.PolicyRule{
@@ -49,7 +49,7 @@ func (w *world) restrictedAgent(verbs ...string) (user string) {
 }
 
 // grant binds the user to a new ClusterRole until the test ends.
-func (w *world) grant(user, name string, rules []rbacv1.PolicyRule) {
+func (w *fixture) grant(user, name string, rules []rbacv1.PolicyRule) {
 	w.Helper()
 	name = w.namespace + "-" + name
 	roles := w.cluster.RbacV1().ClusterRoles()
@@ -65,7 +65,7 @@ func (w *world) grant(user, name string, rules []rbacv1.PolicyRule) {
 }
 
 // bindCluster binds the subject to a ClusterRole until the test ends.
-func (w *world) bindCluster(name, role string, subject rbacv1.Subject) {
+func (w *fixture) bindCluster(name, role string, subject rbacv1.Subject) {
 	w.Helper()
 	bindings := w.cluster.RbacV1().ClusterRoleBindings()
 	if _, err := bindings.Create(w.Context(), &rbacv1.ClusterRoleBinding{

@@ -18,7 +18,7 @@ import (
 )
 
 // progressing waits until Progressing of the work is True with a message that matches.
-func (w *world) progressing(works workclientv1.ManifestWorkInterface, name, pattern string) {
+func (w *fixture) progressing(works workclientv1.ManifestWorkInterface, name, pattern string) {
 	w.Helper()
 	matches := regexp.MustCompile("^" + pattern + "$")
 	kit.AwaitCheck(w, works, name, "says "+pattern, func(work *workv1.ManifestWork) error {
@@ -39,7 +39,7 @@ func TestPodsSayWhy(t *testing.T) {
 	w, works := start(t)
 	work := w.work("web", unschedulable)
 	work.Annotations = map[string]string{workv1.ReportReadinessAnnotationKey: "true"}
-	w.create(works, work)
+	w.Create(works, work)
 	w.progressing(works, "web", `Available: 0/1: Pod app-\S+: Unschedulable: 0/\d+ nodes are available: .*`)
 
 	pods := w.cluster.CoreV1().Pods(w.namespace)
@@ -66,10 +66,10 @@ func TestPodsSayWhy(t *testing.T) {
 		corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 137, Reason: "OOMKilled", Message: "a secret"}})
 	w.progressing(works, "web", `Available: 0/1: Pod app-\S+: CrashLoopBackOff: container c used more memory than its limit: OOMKilled, exit code 137`)
 
-	w.update(works, "web", func(work *workv1.ManifestWork) {
+	w.Change(works, "web", func(work *workv1.ManifestWork) {
 		work.Spec.Workload.Manifests = w.work("web", schedulable).Spec.Workload.Manifests
 	})
-	w.is(works, "web", "Applied=True", "Progressing=False")
+	w.Is(works, "web", "Applied=True", "Progressing=False")
 }
 
 // TestPodsNeedARight has an agent without the right to list pods.
@@ -81,11 +81,11 @@ func TestPodsNeedARight(t *testing.T) {
 		Verbs: []string{"get", "list", "watch", "create", "update", "delete"}}})
 	work := w.work("web", unschedulable)
 	work.Annotations = map[string]string{workv1.ReportReadinessAnnotationKey: "true"}
-	w.create(works, work)
+	w.Create(works, work)
 	w.progressing(works, "web", "Available: 0/1: the agent may not list pods in namespace "+w.namespace+", which would tell why")
 	w.requests.Take()
 	w.change(works, "web", strings.Replace(unschedulable, "{name: app", "{labels: {a: b}, name: app", 1))
-	w.is(works, "web", "Applied=True", "Progressing=True")
+	w.Is(works, "web", "Applied=True", "Progressing=True")
 	if got := w.requests.All(kit.On("pods")); len(got) > 0 {
 		t.Errorf("pods are asked for again: %v", got)
 	}

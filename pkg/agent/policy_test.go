@@ -23,7 +23,7 @@ import (
 
 // governed is a world whose agent has a policy, in which NAMESPACE is replaced by the test's.
 type governed struct {
-	*world
+	*fixture
 	path    string
 	rules   *policy.File
 	metrics *prometheus.Registry
@@ -31,7 +31,7 @@ type governed struct {
 }
 
 func newGoverned(t *testing.T, text string) *governed {
-	g := &governed{world: newWorld(t), path: filepath.Join(t.TempDir(), "policy.yaml"), metrics: prometheus.NewRegistry(), log: &kit.Log{}}
+	g := &governed{fixture: newWorld(t), path: filepath.Join(t.TempDir(), "policy.yaml"), metrics: prometheus.NewRegistry(), log: &kit.Log{}}
 	g.write(text)
 	var err error
 	g.rules, err = policy.Open(policy.Config{File: g.path, Registerer: g.metrics, Logger: g.log.Logger()})
@@ -73,7 +73,7 @@ func TestPolicy(t *testing.T) {
   feedbackScrapeType: Watch
   feedbackRules: [{type: JSONPaths, jsonPaths: [{name: password, path: .data.password}]}]
 `)
-	g.create(works, work)
+	g.Create(works, work)
 	const denied = "refused by the policy of the cluster's owner: resource secrets is denied (rule deniedResources)"
 	g.manifestSays(works, "web", 1, "Failed to apply manifest: "+denied)
 	g.data("a", "1")
@@ -109,7 +109,7 @@ func TestPolicy(t *testing.T) {
 	g.data("a", "2")
 
 	g.write("deniedResources: [pods]")
-	g.is(works, "web", "Applied=True", "Available=True")
+	g.Is(works, "web", "Applied=True", "Available=True")
 }
 
 // TestPolicyBecomesStricter: what was applied stays as it is, and stays when its work goes.
@@ -145,7 +145,7 @@ func TestPolicyOfExecutors(t *testing.T) {
 	kit.Await(t, works, "web", "shows its second spec", func(work *workv1.ManifestWork) bool {
 		return len(work.Status.ResourceStatus.Manifests) == 1
 	})
-	g.create(works, g.executed("other", configMap("c", "1")))
+	g.Create(works, g.executed("other", configMap("c", "1")))
 	g.manifestSays(works, "other", 0, fmt.Sprintf("executor %s/executor1 is not allowed (rule allowedExecutors)", g.namespace))
 	g.data("a", "1")
 	g.data("b", "1")
@@ -159,7 +159,7 @@ func TestPolicySealed(t *testing.T) {
 	g := newGoverned(t, "requireSealed: true")
 	works := g.source("hub1")
 	g.agent(g.govern)
-	g.create(works, g.work("web", configMap("a", "1")))
+	g.Create(works, g.work("web", configMap("a", "1")))
 	g.manifestSays(works, "web", 0, "the spec of the work is not sealed (rule requireSealed)")
 	g.data("a", "")
 }

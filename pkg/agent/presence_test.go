@@ -11,7 +11,7 @@ import (
 // disconnects. A status resync makes it repeat its presence.
 func TestPresence(t *testing.T) {
 	w := newWorld(t)
-	hub := wirekit.Connect(w, w.broker.Client("hub1"), "sources/hub1/clusters/+/agentevents")
+	hub := wirekit.Connect(w, w.Memory.Client("hub1"), "sources/hub1/clusters/+/agentevents")
 	next := func(what string, present bool) string {
 		t.Helper()
 		p := wirekit.Next(w, hub, what, func(*wire.Presence) bool { return true })
@@ -22,11 +22,11 @@ func TestPresence(t *testing.T) {
 	}
 	w.agent()
 	first := next("it starts", true)
-	w.broker.Cut(cluster + "-agent")
+	w.Memory.Cut(cluster + "-agent")
 	if gone := next("its connection is lost", false); gone != first {
 		t.Errorf("the end of session %s is told of %s", first, gone)
 	}
-	w.broker.Restore(cluster + "-agent")
+	w.Memory.Restore(cluster + "-agent")
 	second := next("it is back", true)
 	if second == first {
 		t.Error("two connections are one session")

@@ -22,8 +22,8 @@ func TestReadiness(t *testing.T) {
 	w, works := start(t)
 	work := w.work("web", unschedulable, configMap("a", "1"))
 	work.Annotations = map[string]string{workv1.ReportReadinessAnnotationKey: "true"}
-	w.create(works, work)
-	got := w.is(works, "web", "Applied=True", "Available=True", "Progressing=True", "Degraded=False")
+	w.Create(works, work)
+	got := w.Is(works, "web", "Applied=True", "Available=True", "Progressing=True", "Degraded=False")
 	if c := meta.FindStatusCondition(got.Status.ResourceStatus.Manifests[1].Conditions, workv1.ManifestProgressing); c != nil {
 		t.Errorf("a ConfigMap is %+v", c)
 	}
@@ -32,15 +32,15 @@ func TestReadiness(t *testing.T) {
 		return c != nil && strings.HasPrefix(c.Message, "Available: 0/1")
 	})
 
-	w.update(works, "web", func(work *workv1.ManifestWork) {
+	w.Change(works, "web", func(work *workv1.ManifestWork) {
 		work.Spec.Workload.Manifests = w.work("web", schedulable, configMap("a", "1")).Spec.Workload.Manifests
 	})
-	w.is(works, "web", "Applied=True", "Available=True", "Progressing=False", "Degraded=False")
+	w.Is(works, "web", "Applied=True", "Available=True", "Progressing=False", "Degraded=False")
 
-	w.update(works, "web", func(work *workv1.ManifestWork) { delete(work.Annotations, workv1.ReportReadinessAnnotationKey) })
+	w.Change(works, "web", func(work *workv1.ManifestWork) { delete(work.Annotations, workv1.ReportReadinessAnnotationKey) })
 	kit.Await(w, works, "web", "says nothing of readiness", func(work *workv1.ManifestWork) bool {
 		return meta.FindStatusCondition(work.Status.Conditions, workv1.WorkProgressing) == nil && meta.IsStatusConditionTrue(work.Status.Conditions, workv1.WorkApplied)
 	})
-	w.delete(works, "web")
-	w.gone(works, "web")
+	w.Delete(works, "web")
+	w.Gone(works, "web")
 }

@@ -26,7 +26,7 @@ func isRecord(r kit.Request) bool { return r.String() == "patch appliedmanifestw
 
 // isRecorded waits until the agent has written a record since Take, and that it names objects with
 // these names. What is put off is written after a minute.
-func (w *world) isRecorded(work string, names ...string) {
+func (w *fixture) isRecorded(work string, names ...string) {
 	w.Helper()
 	kit.Within(w, kit.Patience/2, "the record is written", func() error {
 		if len(w.requests.All(isRecord)) == 0 {
@@ -157,7 +157,7 @@ func TestManyRecordsWait(t *testing.T) {
 		}
 		without := 0
 		for i := range list.Items {
-			if amw := &list.Items[i]; amw.Spec.AgentID == w.host && len(amw.Status.AppliedResources) == 0 {
+			if amw := &list.Items[i]; amw.Spec.AgentID == w.BrokerHost && len(amw.Status.AppliedResources) == 0 {
 				without++
 			}
 		}

@@ -42,57 +42,57 @@ const (
 // sources; once works are gone, it asks for what it has refused.
 func TestTooManySpecs(t *testing.T) {
 	w := newWorld(t)
-	w.topics.SourceEvents, w.topics.AgentEvents = "sources/+/clusters/+/sourceevents", "sources/+/clusters/+/agentevents"
-	w.topics.SourceBroadcast, w.topics.AgentBroadcast = "sources/+/sourcebroadcast", "clusters/+/agentbroadcast"
+	w.Topics.SourceEvents, w.Topics.AgentEvents = "sources/+/clusters/+/sourceevents", "sources/+/clusters/+/agentevents"
+	w.Topics.SourceBroadcast, w.Topics.AgentBroadcast = "sources/+/sourcebroadcast", "clusters/+/agentbroadcast"
 	works, others := w.source("hub1"), w.source("hub2")
 	w.agent(func(c *agent.Config) { c.MaxSourceSpecs, c.DigestInterval = 100<<10, time.Second })
 	large := strings.Repeat("x", 60<<10)
 	w.deploy(works, "first", configMap("first", large))
-	w.create(works, w.work("second", configMap("second", large)))
-	refused := w.is(works, "second", "Applied=False")
+	w.Create(works, w.work("second", configMap("second", large)))
+	refused := w.Is(works, "second", "Applied=False")
 	if c := refused.Status.Conditions[0]; c.Reason != workv1.ReasonTooManySpecs || !strings.Contains(c.Message, "--max-source-specs") {
 		t.Errorf("refused with %+v", c)
 	}
 	w.deploy(works, "small", configMap("small", "1"))
 	w.deploy(others, "other", configMap("other", large))
 	w.remove(works, "first")
-	w.is(works, "second", "Applied=True")
+	w.Is(works, "second", "Applied=True")
 	w.data("second", large)
 }
 
 // TestRefusedManifests counts what a work costs that cannot succeed, for each kind of refusal.
 func TestRefusedManifests(t *testing.T) {
 	for name, test := range map[string]struct {
-		prepare func(*world) []string // returns the manifests
-		message string                // in the log
+		prepare func(*fixture) []string // returns the manifests
+		message string                  // in the log
 	}{
-		"RBAC": {prepare: func(w *world) []string {
+		"RBAC": {prepare: func(w *fixture) []string {
 			return []string{"{apiVersion: v1, kind: Secret, metadata: {name: refused, namespace: NAMESPACE}}"}
 		}, message: "secrets is forbidden"},
-		"a webhook": {prepare: func(w *world) []string {
+		"a webhook": {prepare: func(w *fixture) []string {
 			w.webhook("workwire.dev/agent", func(context.Context, *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 				return &admissionv1.AdmissionResponse{Result: &metav1.Status{Message: "the webhook does not like it"}}
 			})
 			return []string{configMap("refused", "1")}
 		}, message: "the webhook does not like it"},
-		"an invalid object": {prepare: func(w *world) []string {
+		"an invalid object": {prepare: func(w *fixture) []string {
 			return []string{"{apiVersion: v1, kind: Service, metadata: {name: refused, namespace: NAMESPACE}, spec: {ports: [{port: 0}]}}"}
 		}, message: "is invalid: "},
-		"an unknown kind": {prepare: func(w *world) []string {
+		"an unknown kind": {prepare: func(w *fixture) []string {
 			return []string{"{apiVersion: none.example.com/v1, kind: Nothing, metadata: {name: refused, namespace: NAMESPACE}}"}
 		}, message: "have a resource type"},
-		"a definition that is terminating": {prepare: func(w *world) []string {
+		"a definition that is terminating": {prepare: func(w *fixture) []string {
 			group := w.definition()
 			gvr := schema.GroupVersionResource{Group: group, Version: "v1", Resource: "gadgets"}
 			w.held(gvr, map[string]any{"apiVersion": group + "/v1", "kind": "Gadget"})
 			w.terminate(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}, "gadgets."+group)
 			return []string{"{apiVersion: " + group + "/v1, kind: Gadget, metadata: {name: refused, namespace: NAMESPACE}}"}
 		}, message: "create not allowed while custom resource definition is terminating"},
-		"beside an object that others keep changing": {prepare: func(w *world) []string {
+		"beside an object that others keep changing": {prepare: func(w *fixture) []string {
 			w.chatty("chatty")
 			return []string{configMap("chatty", "1"), "{apiVersion: v1, kind: Service, metadata: {name: refused, namespace: NAMESPACE}, spec: {ports: [{port: 0}]}}"}
 		}, message: "is invalid: "},
-		"a namespace that is terminating": {prepare: func(w *world) []string {
+		"a namespace that is terminating": {prepare: func(w *fixture) []string {
 			w.held(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, map[string]any{"apiVersion": "v1", "kind": "ConfigMap"})
 			w.terminate(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}, w.namespace)
 			return []string{configMap("refused", "1")}
@@ -100,7 +100,7 @@ func TestRefusedManifests(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			w.host = "broker-" + strings.ToLower(strings.ReplaceAll(strings.ReplaceAll(t.Name(), "/", "-"), "_", "-"))
+			w.BrokerHost = "broker-" + strings.ToLower(strings.ReplaceAll(strings.ReplaceAll(t.Name(), "/", "-"), "_", "-"))
 			works := w.source("hub1")
 			log := &kit.Log{}
 			manifests := test.prepare(w)
@@ -112,8 +112,8 @@ func TestRefusedManifests(t *testing.T) {
 					c.Kube = w.requests.Wrap(config)
 				}
 			})
-			w.create(works, w.work("refused", manifests...))
-			w.is(works, "refused", "Applied=False")
+			w.Create(works, w.work("refused", manifests...))
+			w.Is(works, "refused", "Applied=False")
 			w.requests.Take()
 			start := len(log.Lines())
 			time.Sleep(refusalWindow)
@@ -135,7 +135,7 @@ func TestRefusedManifests(t *testing.T) {
 
 // saysOnce checks that the log has one WARN with text about manifests, says nothing twice, and has
 // no error.
-func (w *world) saysOnce(log *kit.Log, text string) {
+func (w *fixture) saysOnce(log *kit.Log, text string) {
 	w.Helper()
 	if failures := log.Lines("level=WARN", "applying a manifest failed", text); len(failures) != 1 {
 		w.Errorf("%d lines about the failure, want 1: %s", len(failures), strings.Join(failures, "\n"))
@@ -185,8 +185,8 @@ func TestRefusedRemovals(t *testing.T) {
 		w.chatty(name)
 	}
 	for _, name := range []string{"forbidden", "denied", "held"} {
-		w.delete(works, name)
-		w.is(works, name, "Deleting=True")
+		w.Delete(works, name)
+		w.Is(works, name, "Deleting=True")
 	}
 	w.change(works, "dropped", configMap("stays", "1"))
 	for _, name := range []string{"forbidden", "denied", "held", "dropped"} {
@@ -219,11 +219,11 @@ func TestRefusedRemovals(t *testing.T) {
 		}
 	}
 	w.patch("held", `{"metadata":{"finalizers":null}}`)
-	w.gone(works, "held")
+	w.Gone(works, "held")
 }
 
 // chatty changes a ConfigMap all the time, until the test ends.
-func (w *world) chatty(name string) {
+func (w *fixture) chatty(name string) {
 	w.Helper()
 	configMaps := w.cluster.CoreV1().ConfigMaps(w.namespace)
 	kit.Run(w, "changes of "+name, func(ctx context.Context) error {
@@ -244,11 +244,11 @@ func TestAnotherAgentsRecord(t *testing.T) {
 	log := &kit.Log{}
 	w.agent(func(c *agent.Config) { c.Logger = log.Logger() })
 	w.deploy(works, "web", configMap("a", "1")) // the source has answered
-	w.is(works, "web", "Applied=True")
+	w.Is(works, "web", "Applied=True")
 	name := strings.Repeat("0", 64) + "-" + w.namespace
 	record := &workv1.AppliedManifestWork{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec:       workv1.AppliedManifestWorkSpec{HubHash: strings.Repeat("0", 64), AgentID: w.host, ManifestWorkName: w.namespace},
+		Spec:       workv1.AppliedManifestWorkSpec{HubHash: strings.Repeat("0", 64), AgentID: w.BrokerHost, ManifestWorkName: w.namespace},
 	}
 	w.requests.Take()
 	if _, err := w.amws.Create(t.Context(), record, metav1.CreateOptions{}); err != nil {
@@ -292,7 +292,7 @@ func refusalLines(lines []string) []string {
 }
 
 // limited returns a user who may do what an agent does, and read Secrets but not write them.
-func (w *world) limited() string {
+func (w *fixture) limited() string {
 	w.Helper()
 	user := "limited-" + w.namespace
 	rules := []rbacv1.PolicyRule{
@@ -316,7 +316,7 @@ func (w *world) limited() string {
 
 // webhook has the API server ask respond before it writes or deletes a ConfigMap with a label in the
 // namespace. It has to refuse the ConfigMap "probe".
-func (w *world) webhook(label string, respond func(context.Context, *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse) {
+func (w *fixture) webhook(label string, respond func(context.Context, *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse) {
 	w.Helper()
 	server := httptest.NewTLSServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		var review admissionv1.AdmissionReview
@@ -366,10 +366,10 @@ func (w *world) webhook(label string, respond func(context.Context, *admissionv1
 	})
 }
 
-func (w *world) dynamic() *dynamic.DynamicClient { return dynamic.NewForConfigOrDie(plane.REST()) }
+func (w *fixture) dynamic() *dynamic.DynamicClient { return dynamic.NewForConfigOrDie(plane.REST()) }
 
 // definition creates a definition of kind Gadget in a group of the test's, which it returns.
-func (w *world) definition() string {
+func (w *fixture) definition() string {
 	w.Helper()
 	group := w.namespace + ".example.com"
 	resource := w.dynamic().Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
@@ -387,7 +387,7 @@ func (w *world) definition() string {
 }
 
 // held creates an object with a finalizer in the namespace, which goes when the test ends.
-func (w *world) held(gvr schema.GroupVersionResource, content map[string]any) {
+func (w *fixture) held(gvr schema.GroupVersionResource, content map[string]any) {
 	w.Helper()
 	content["metadata"] = map[string]any{"name": "held", "finalizers": []any{"example.com/held"}}
 	resource := w.dynamic().Resource(gvr).Namespace(w.namespace)
@@ -402,7 +402,7 @@ func (w *world) held(gvr schema.GroupVersionResource, content map[string]any) {
 
 // terminate deletes what a held object keeps, and waits until the API server says that it is
 // terminating.
-func (w *world) terminate(gvr schema.GroupVersionResource, name string) {
+func (w *fixture) terminate(gvr schema.GroupVersionResource, name string) {
 	w.Helper()
 	resource := w.dynamic().Resource(gvr)
 	if err := resource.Delete(w.Context(), name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {

@@ -15,7 +15,7 @@ import (
 
 // replicas are two replicas of an agent, of which one at a time leads, each with its own directory.
 type replicas struct {
-	*world
+	*fixture
 	works  workclientv1.ManifestWorkInterface
 	dirs   [2]string
 	values func() []string // of all ConfigMaps that were written since the last term began
@@ -66,26 +66,26 @@ func TestStandbyWithOldState(t *testing.T) {
 	for name, away := range map[string]bool{"with the broker": false, "without the broker": true} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			r := &replicas{world: w, works: w.source("hub1"), dirs: [2]string{t.TempDir(), t.TempDir()}}
+			r := &replicas{fixture: w, works: w.source("hub1"), dirs: [2]string{t.TempDir(), t.TempDir()}}
 			r.lead(0, 1)
 			w.deploy(r.works, "changed", configMap("changed", "1"))
 			w.deploy(r.works, "gone", configMap("gone", "1"))
 			r.lead(1, 2)
 			w.change(r.works, "changed", configMap("changed", "2"))
-			w.is(r.works, "changed", "Applied=True", "Available=True")
+			w.Is(r.works, "changed", "Applied=True", "Available=True")
 			w.remove(r.works, "gone")
 			w.stop()
 			w.stop = nil
 			if away {
-				w.broker.Cut(cluster + "-agent")
+				w.Memory.Cut(cluster + "-agent")
 			}
 			r.lead(0, 3)
 			if away {
 				time.Sleep(time.Second) // time to do what must not be done
-				w.broker.Restore(cluster + "-agent")
+				w.Memory.Restore(cluster + "-agent")
 			}
 			w.change(r.works, "changed", configMap("changed", "3"))
-			w.is(r.works, "changed", "Applied=True", "Available=True")
+			w.Is(r.works, "changed", "Applied=True", "Available=True")
 			w.data("changed", "3")
 			for _, written := range r.values() {
 				if written != "changed=2" && written != "changed=3" {
@@ -101,17 +101,17 @@ func TestStandbyWithOldState(t *testing.T) {
 // the state, without a broker.
 func TestOwnStateWithoutBroker(t *testing.T) {
 	w := newWorld(t)
-	r := &replicas{world: w, works: w.source("hub1"), dirs: [2]string{t.TempDir()}}
+	r := &replicas{fixture: w, works: w.source("hub1"), dirs: [2]string{t.TempDir()}}
 	r.lead(0, 1)
 	w.deploy(r.works, "own", configMap("own", "1"))
 	for _, term := range []int32{2, 2} { // released and acquired again; a crash
 		w.stop()
 		w.stop = nil
 		w.deleteConfigMap("own")
-		w.broker.Cut(cluster + "-agent")
+		w.Memory.Cut(cluster + "-agent")
 		r.lead(0, term)
 		w.data("own", "1")
-		w.broker.Restore(cluster + "-agent")
+		w.Memory.Restore(cluster + "-agent")
 	}
 	w.remove(r.works, "own")
 }

@@ -16,7 +16,7 @@ import (
 
 // says waits until the condition Applied of a manifest, or of the work if manifest is negative, has
 // status True and a message.
-func (w *world) says(works workclientv1.ManifestWorkInterface, name string, manifest int, message string) {
+func (w *fixture) says(works workclientv1.ManifestWorkInterface, name string, manifest int, message string) {
 	w.Helper()
 	kit.AwaitCheck(w, works, name, fmt.Sprintf("says %q", message), func(work *workv1.ManifestWork) error {
 		if work == nil {
@@ -59,7 +59,7 @@ func TestWarnings(t *testing.T) {
 				{ResourceIdentifier: workv1.ResourceIdentifier{Resource: "configmaps", Namespace: "*", Name: "*"}, UpdateStrategy: &workv1.UpdateStrategy{Type: strategy}},
 				{ResourceIdentifier: workv1.ResourceIdentifier{Resource: "ConfigMap", Namespace: w.namespace, Name: "good"}},
 			}
-			w.create(works, work)
+			w.Create(works, work)
 			unmatched := "manifestConfigs[1] for ConfigMap " + w.namespace + `/good matches no manifest; resource must be "configmaps"`
 			if strategy == workv1.UpdateStrategyTypeServerSideApply {
 				// The API server refuses what it cannot merge.
@@ -82,7 +82,7 @@ func TestWarnings(t *testing.T) {
 			if strategy == workv1.UpdateStrategyTypeUpdate { // it is written after a restart
 				w.says(works, "web", 0, misspelled)
 			}
-			w.update(works, "web", func(work *workv1.ManifestWork) {
+			w.Change(works, "web", func(work *workv1.ManifestWork) {
 				work.Spec.Workload = w.work("", configMap("bad", "1"), configMap("good", "2")).Spec.Workload
 				work.Spec.ManifestConfigs = work.Spec.ManifestConfigs[:1]
 			})

@@ -24,8 +24,6 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/workwire/workwire/broker"
-	"github.com/workwire/workwire/broker/acl"
-	"github.com/workwire/workwire/broker/brokertest"
 	"github.com/workwire/workwire/deploy/crds"
 	"github.com/workwire/workwire/deploy/install"
 	"github.com/workwire/workwire/examples"
@@ -36,26 +34,18 @@ import (
 	"github.com/workwire/workwire/pkg/hub"
 	"github.com/workwire/workwire/pkg/runtime/kube"
 	"github.com/workwire/workwire/pkg/runtime/leader"
-	"github.com/workwire/workwire/pkg/source"
-	"github.com/workwire/workwire/pkg/transport"
-	"github.com/workwire/workwire/pkg/transport/config"
-	"github.com/workwire/workwire/pkg/transport/mqtt"
 	"github.com/workwire/workwire/pkg/wire"
 	"github.com/workwire/workwire/test/kit"
+	"github.com/workwire/workwire/test/kit/controlplane"
+	"github.com/workwire/workwire/test/kit/world"
 )
 
 const (
 	sourceID = "hub1"
 	served   = "cluster1" // the agent's cluster
-	password = "secret"
 	agentSA  = "klusterlet-work-sa"
 	user     = "system:serviceaccount:" + agentNamespace + ":" + agentSA
 )
-
-var topics = wire.Topics{
-	SourceEvents: "sources/hub1/clusters/+/sourceevents", AgentEvents: "sources/hub1/clusters/+/agentevents",
-	SourceBroadcast: "sources/+/sourcebroadcast", AgentBroadcast: "clusters/+/agentbroadcast",
-}
 
 // refusals are the requests that the API server has forbidden.
 type refusals struct {
@@ -100,44 +90,23 @@ func (c *cluster) as(namespace, name string) (*rest.Config, *refusals) {
 	return config, refused
 }
 
-func (c *cluster) broker() string {
+// world has a broker, a source and this cluster.
+func (c *cluster) world() *world.World {
 	c.Helper()
-	return brokertest.Start(c.T, broker.Config{Users: []broker.User{
-		{Username: sourceID, Password: password, Role: acl.Source}, {Username: served, Password: password, Role: acl.Agent},
-	}}).Addr
-}
-
-func (c *cluster) link(broker, user string) transport.Transport {
-	c.Helper()
-	link, err := mqtt.New(mqtt.Config{ClientID: user + "-client", Logger: kit.Logger(c), Broker: config.Config{
-		BrokerHost: broker, Username: user, Password: password, Topics: topics,
-	}})
-	kit.NoError(c, err)
-	return link
+	w := world.New(c, world.Options{Spokes: []*controlplane.Plane{c.Plane}, Source: sourceID, Clusters: []wire.ClusterName{served}})
+	w.StartBroker(broker.Config{})
+	return w
 }
 
 // agent runs the agent as its replicas do: by a Lease, in its namespace.
-func (c *cluster) agent(broker string, as *rest.Config) {
+func (c *cluster) agent(w *world.World, as *rest.Config) {
 	c.Helper()
-	a, err := agent.New(agent.Config{
-		Cluster: served, ClientID: served + "-client", BrokerHost: broker, Topics: topics,
-		Transport: c.link(broker, served), Kube: as, Logger: kit.Logger(c), SyncInterval: time.Second,
-	})
-	kit.NoError(c, err)
+	a := w.NewAgent(0, func(c *agent.Config) { c.Kube, c.SyncInterval = as, time.Second })
 	election := leader.NewOptions("work-agent-" + served)
 	election.Namespace = agentNamespace
 	kit.Run(c, "agent", func(ctx context.Context) error {
 		return leader.Run(ctx, leader.Config{Options: election, REST: as, Logger: kit.Logger(c)}, a.Run)
 	})
-}
-
-// works are those of a source of the SDK.
-func (c *cluster) works(broker string) workclientv1.ManifestWorkInterface {
-	c.Helper()
-	sdk, err := source.New(source.Config{SourceID: sourceID, Topics: topics, Transport: c.link(broker, sourceID), Logger: kit.Logger(c)})
-	kit.NoError(c, err)
-	kit.Run(c, "source", sdk.Run)
-	return sdk.ManifestWorks(served)
 }
 
 // create creates a work.
@@ -257,10 +226,10 @@ func TestAgentsRights(t *testing.T) {
 	}
 	kit.NoError(t, err)
 	kit.NoError(t, install.CRDs(t.Context(), c.REST(), append(crds.Spoke(), machines)...))
-	host := c.broker()
-	works := c.works(host)
+	w := c.world()
+	works := w.StartSDK(sourceID).ManifestWorks(served)
 	as, refused := c.as(agentNamespace, agentSA)
-	c.agent(host, as)
+	c.agent(w, as)
 
 	for _, work := range []string{usualWork, executorWork} {
 		c.applied(works, c.create(works, work).Name)
@@ -328,10 +297,10 @@ spec:
 func TestDefaultRights(t *testing.T) {
 	c := newCluster(t)
 	c.run("kubectl apply -k deploy/kustomize/agent/crds; kubectl apply --validate=strict -k deploy/kustomize/agent/rbac")
-	host := c.broker()
-	works := c.works(host)
+	w := c.world()
+	works := w.StartSDK(sourceID).ManifestWorks(served)
 	as, refused := c.as(agentNamespace, agentSA)
-	c.agent(host, as)
+	c.agent(w, as)
 	const executor = "spec:\n  executor: {subject: {type: ServiceAccount, serviceAccount: {namespace: shop, name: a}}}\n"
 	of := func(name, kind string) string {
 		return "metadata: {name: " + name + "}\n" + executor + "  workload: {manifests: [{" + kind + ", metadata: {name: " + name + ", namespace: shop}}]}\n"
@@ -376,10 +345,10 @@ metadata:
   ownerReferences: [{apiVersion: work.open-cluster-management.io/v1, kind: AppliedManifestWork, name: old-web, uid: $uid}]
 data: {a: b}
 END`)
-	host := c.broker()
-	works := c.works(host)
+	w := c.world()
+	works := w.StartSDK(sourceID).ManifestWorks(served)
 	as, _ := c.as(agentNamespace, agentSA)
-	c.agent(host, as)
+	c.agent(w, as)
 	c.applied(works, c.create(works, `
 metadata: {name: web}
 spec: {workload: {manifests: [{apiVersion: v1, kind: ConfigMap, metadata: {name: web, namespace: default}, data: {a: b}}]}}
@@ -648,18 +617,14 @@ func TestHubsRights(t *testing.T) {
 	c.run("kubectl create rolebinding deployer --clusterrole=admin --serviceaccount=default:deployer -n default")
 	c.run("kubectl create namespace " + agentNamespace)
 	kit.NoError(t, install.CRDs(t.Context(), c.REST(), append(crds.Hub(), crds.Spoke()...)...))
-	host := c.broker()
+	w := c.world()
+	w.Hub = c.Plane // from here on: the hub makes the namespace of the cluster
 	as, refused := c.as(hubNamespace, "work-hub")
 	election := hub.NewElection("work-hub-" + sourceID)
 	election.Namespace = hubNamespace
-	h, err := hub.New(hub.Config{
-		REST: as, Source: sourceID, Topics: topics, Transport: c.link(host, sourceID), Election: election,
-		AutoRegister: true, AutoAccept: true, Logger: kit.Logger(c),
-	})
-	kit.NoError(t, err)
-	kit.Run(c, "hub", h.Run)
-	c.agent(host, c.REST())
-	c.dashboard(h)
+	h := w.StartHub(func(c *hub.Config) { c.REST, c.Election, c.AutoRegister, c.AutoAccept = as, election, true, true })
+	c.agent(w, c.REST())
+	c.dashboard(h.Hub)
 
 	client := versioned.NewForConfigOrDie(c.REST())
 	c.eventually("the cluster is there", func(ctx context.Context) error {

@@ -20,7 +20,7 @@ import (
 )
 
 // await watches an object until check returns nil. It passes nil while the object does not exist.
-func (w *world) await(client dynamic.Interface, resource schema.GroupVersionResource, namespace, name, what string,
+func (w *site) await(client dynamic.Interface, resource schema.GroupVersionResource, namespace, name, what string,
 	check func(*unstructured.Unstructured) error,
 ) *unstructured.Unstructured {
 	w.Helper()
@@ -28,7 +28,7 @@ func (w *world) await(client dynamic.Interface, resource schema.GroupVersionReso
 }
 
 // object waits for an object of the test's namespace on the cluster.
-func (w *world) object(resource schema.GroupVersionResource, name, what string, check func(*unstructured.Unstructured) error) *unstructured.Unstructured {
+func (w *site) object(resource schema.GroupVersionResource, name, what string, check func(*unstructured.Unstructured) error) *unstructured.Unstructured {
 	w.Helper()
 	return w.await(w.spoke, resource, w.target, name, what, func(obj *unstructured.Unstructured) error {
 		if obj == nil {
@@ -39,7 +39,7 @@ func (w *world) object(resource schema.GroupVersionResource, name, what string, 
 }
 
 // has waits until an object of the test's namespace on the cluster has a value.
-func (w *world) has(resource schema.GroupVersionResource, name string, want any, path ...any) *unstructured.Unstructured {
+func (w *site) has(resource schema.GroupVersionResource, name string, want any, path ...any) *unstructured.Unstructured {
 	w.Helper()
 	return w.object(resource, name, text("has %v at %v", want, path), func(obj *unstructured.Unstructured) error {
 		if got := field(obj.Object, path...); got != want {
@@ -50,13 +50,13 @@ func (w *world) has(resource schema.GroupVersionResource, name string, want any,
 }
 
 // exists waits until there is an object in the test's namespace on the cluster.
-func (w *world) exists(resource schema.GroupVersionResource, name string) *unstructured.Unstructured {
+func (w *site) exists(resource schema.GroupVersionResource, name string) *unstructured.Unstructured {
 	w.Helper()
 	return w.object(resource, name, "exists", func(*unstructured.Unstructured) error { return nil })
 }
 
 // gone waits until an object does not exist.
-func (w *world) gone(client dynamic.Interface, resource schema.GroupVersionResource, namespace, name string) {
+func (w *site) gone(client dynamic.Interface, resource schema.GroupVersionResource, namespace, name string) {
 	w.Helper()
 	w.await(client, resource, namespace, name, "is gone", func(obj *unstructured.Unstructured) error {
 		if obj == nil {
@@ -71,7 +71,7 @@ func (w *world) gone(client dynamic.Interface, resource schema.GroupVersionResou
 type state func(*workv1.ManifestWork) error
 
 // until waits until a work is in all states at once.
-func (w *world) until(name, what string, states ...state) *workv1.ManifestWork {
+func (w *site) until(name, what string, states ...state) *workv1.ManifestWork {
 	w.Helper()
 	var work *workv1.ManifestWork
 	w.await(w.hub, worksResource, w.cluster, name, what, func(obj *unstructured.Unstructured) error {
@@ -206,7 +206,7 @@ func fedBack(i int, want string) state {
 
 // watchField makes a work feed back the value at a path of an object as "seen": it shows which
 // state of the object the agent has observed.
-func (w *world) watchField(spec map[string]any, resource schema.GroupVersionResource, name, path string) {
+func (w *site) watchField(spec map[string]any, resource schema.GroupVersionResource, name, path string) {
 	configs, _ := spec["manifestConfigs"].([]any)
 	spec["manifestConfigs"] = append(configs, map[string]any{
 		"resourceIdentifier": map[string]any{"group": resource.Group, "resource": resource.Resource, "namespace": w.target, "name": name},

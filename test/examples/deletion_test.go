@@ -11,7 +11,7 @@ import (
 )
 
 // stays checks, after the deletion of a work, that an object is as it was, and no one's.
-func (w *world) stays(resource schema.GroupVersionResource, before *unstructured.Unstructured) {
+func (w *site) stays(resource schema.GroupVersionResource, before *unstructured.Unstructured) {
 	w.Helper()
 	after := w.get(resource, before.GetName())
 	if after == nil || after.GetUID() != before.GetUID() || after.GetDeletionTimestamp() != nil || len(owners(after)) > 0 {

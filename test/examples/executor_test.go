@@ -13,7 +13,7 @@ import (
 
 // allow lets a ServiceAccount of the test's namespace do all that applying and deleting ConfigMaps
 // there needs.
-func (w *world) allow(account string) {
+func (w *site) allow(account string) {
 	w.Helper()
 	client := kubernetes.NewForConfigOrDie(spokePlane.REST()).RbacV1()
 	role := &rbacv1.Role{
@@ -37,7 +37,7 @@ func (w *world) allow(account string) {
 
 // inBothModes runs a test by SubjectAccessReviews, and with the feature gate
 // ExecutorValidatingCaches.
-func inBothModes(t *testing.T, test func(w *world)) {
+func inBothModes(t *testing.T, test func(w *site)) {
 	t.Parallel()
 	for name, caches := range map[string]bool{"reviews": false, "caches": true} {
 		t.Run(name, func(t *testing.T) {
@@ -50,7 +50,7 @@ func inBothModes(t *testing.T, test func(w *world)) {
 }
 
 func TestExecutorWithRights(t *testing.T) {
-	inBothModes(t, func(w *world) {
+	inBothModes(t, func(w *site) {
 		w.allow("executor1")
 		name := w.apply("executor/executor.yaml")
 		w.until(name, "is applied", applied, available)
@@ -61,7 +61,7 @@ func TestExecutorWithRights(t *testing.T) {
 }
 
 func TestExecutorWithoutRights(t *testing.T) {
-	inBothModes(t, func(w *world) {
+	inBothModes(t, func(w *site) {
 		name := w.apply("executor/executor.yaml")
 		w.until(name, "is denied", notApplied, manifestIs(0, "Applied", "False", "AppliedManifestFailed", text(
 			"Failed to apply manifest: not allowed to apply the resource  configmaps, %s test, will try again in 1m0s", w.target)))

@@ -10,7 +10,7 @@ import (
 var jobImage = []any{"spec", "template", "spec", "containers", 0, "image"}
 
 // finished applies a Job and returns when the agent has seen the cluster run it.
-func (w *world) finished(file string) (name string) {
+func (w *site) finished(file string) (name string) {
 	w.Helper()
 	name = w.apply(file, func(spec map[string]any) { w.watchField(spec, jobsResource, "pi", ".status.succeeded") })
 	w.until(name, "has run", applied, available, fedBack(0, "seen=1"))
@@ -18,7 +18,7 @@ func (w *world) finished(file string) (name string) {
 }
 
 // grows makes a change that is allowed, and sees it arrive.
-func (w *world) grows(name string) {
+func (w *site) grows(name string) {
 	w.Helper()
 	w.edit(name, func(spec map[string]any) { set(spec, int64(5), "workload", "manifests", 0, "spec", "backoffLimit") })
 	w.has(jobsResource, "pi", int64(5), "spec", "backoffLimit")

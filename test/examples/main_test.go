@@ -19,15 +19,14 @@ import (
 
 	"github.com/workwire/workwire/broker"
 	"github.com/workwire/workwire/broker/acl"
-	"github.com/workwire/workwire/deploy/crds"
 	"github.com/workwire/workwire/deploy/install"
 	"github.com/workwire/workwire/pkg/hub"
 	"github.com/workwire/workwire/pkg/runtime/leader"
-	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/transport/config"
 	"github.com/workwire/workwire/pkg/transport/mqtt"
 	"github.com/workwire/workwire/pkg/wire"
 	"github.com/workwire/workwire/test/kit/controlplane"
+	"github.com/workwire/workwire/test/kit/world"
 )
 
 // All tests share a hub with its API server, a broker, and a cluster with simulated nodes. Each has
@@ -38,18 +37,12 @@ var (
 )
 
 const (
-	source   = wire.SourceID("hub1")
-	password = "secret"
+	source = wire.SourceID("hub1")
 	// clusters is the number of agents that the broker accepts: cluster-1, cluster-2 and so on.
 	clusters = 1000
 	// parallel is the default of -parallel: tests wait for servers most of the time.
 	parallel = "8"
 )
-
-var topics = wire.Topics{
-	SourceEvents: "sources/hub1/clusters/+/sourceevents", AgentEvents: "sources/hub1/clusters/+/agentevents",
-	SourceBroadcast: "sources/+/sourcebroadcast", AgentBroadcast: "clusters/+/agentbroadcast",
-}
 
 func TestMain(m *testing.M) {
 	flag.Parse()
@@ -60,23 +53,18 @@ func TestMain(m *testing.M) {
 			panic(err)
 		}
 	}
-	controlplane.MainPair(m, setUp)
+	controlplane.Main(m, controlplane.Planes{Hub: &hubPlane, Spoke: &spokePlane, Setup: setUp})
 }
 
 // setUp installs the definitions and starts broker and hub.
-func setUp(hub, spoke *controlplane.Plane) (teardown func() error, err error) {
-	hubPlane, spokePlane = hub, spoke
+func setUp() (teardown func() error, err error) {
 	ctx, cancel := context.WithCancel(context.Background())
-	var running, installing errgroup.Group
+	var running errgroup.Group
 	teardown = func() error {
 		cancel()
 		return running.Wait()
 	}
-	installing.Go(func() error { return install.CRDs(ctx, hub.REST(), crds.Hub()...) })
-	installing.Go(func() error {
-		return install.CRDs(ctx, spoke.REST(), append(crds.Spoke(), definition("machines.yaml"), definition("mycustomresources.yaml"))...)
-	})
-	if err := installing.Wait(); err != nil {
+	if err := install.CRDs(ctx, spokePlane.REST(), definition("machines.yaml"), definition("mycustomresources.yaml")); err != nil {
 		return teardown, err
 	}
 	logger := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
@@ -99,9 +87,9 @@ func definition(file string) *apiextensionsv1.CustomResourceDefinition {
 }
 
 func startBroker(ctx context.Context, running *errgroup.Group, logger *slog.Logger) error {
-	users := []broker.User{{Username: string(source), Password: password, Role: acl.Source}}
+	users := []broker.User{{Username: string(source), Password: world.Password, Role: acl.Source}}
 	for i := range clusters {
-		users = append(users, broker.User{Username: fmt.Sprintf("cluster-%d", i+1), Password: password, Role: acl.Agent})
+		users = append(users, broker.User{Username: fmt.Sprintf("cluster-%d", i+1), Password: world.Password, Role: acl.Agent})
 	}
 	b, err := broker.New(broker.Config{Listeners: []broker.Listener{{Address: "127.0.0.1:0"}}, Users: users, Logger: logger})
 	if err != nil {
@@ -123,25 +111,20 @@ func startBroker(ctx context.Context, running *errgroup.Group, logger *slog.Logg
 }
 
 func startHub(ctx context.Context, running *errgroup.Group, logger *slog.Logger) error {
-	tr, err := connect(string(source), "hub1-hub", logger)
+	tr, err := mqtt.New(mqtt.Config{ClientID: "hub1-hub", Logger: logger, Broker: config.Config{
+		BrokerHost: brokerAddr, Username: string(source), Password: world.Password, Topics: world.Topics(source),
+	}})
 	if err != nil {
 		return err
 	}
 	election := leader.NewOptions(string(source))
 	election.Disabled = true
 	h, err := hub.New(hub.Config{
-		REST: hubPlane.REST(), Source: source, Topics: topics, Transport: tr, Election: election, Logger: logger,
+		REST: hubPlane.REST(), Source: source, Topics: world.Topics(source), Transport: tr, Election: election, Logger: logger,
 	})
 	if err != nil {
 		return err
 	}
 	running.Go(func() error { return h.Run(ctx) })
 	return nil
-}
-
-// connect returns a transport to the broker.
-func connect(user, clientID string, logger *slog.Logger) (transport.Transport, error) {
-	return mqtt.New(mqtt.Config{ClientID: clientID, Logger: logger, Broker: config.Config{
-		BrokerHost: brokerAddr, Username: user, Password: password, Topics: topics,
-	}})
 }

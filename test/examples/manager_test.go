@@ -37,7 +37,7 @@ func TestDeclaredFieldManager(t *testing.T) {
 }
 
 // setStrategy sets the update strategy of the ConfigMap of the example.
-func (w *world) setStrategy(spec map[string]any, strategy map[string]any) {
+func (w *site) setStrategy(spec map[string]any, strategy map[string]any) {
 	configs, _ := spec["manifestConfigs"].([]any)
 	spec["manifestConfigs"] = append(configs, map[string]any{
 		"resourceIdentifier": map[string]any{"resource": "configmaps", "namespace": w.target, "name": "example"},

@@ -126,9 +126,9 @@ func TestReadOnly(t *testing.T) {
 }
 
 // somebodysDeployment makes the Deployment of the examples as another actor.
-func (w *world) somebodysDeployment() *unstructured.Unstructured {
+func (w *site) somebodysDeployment() *unstructured.Unstructured {
 	w.Helper()
-	work := w.place(read(w.T, "manifestwork/hello-work-demo.yaml"))
+	work := w.place(read(w, "manifestwork/hello-work-demo.yaml"))
 	deployment := &unstructured.Unstructured{Object: manifest(work.Object["spec"].(map[string]any), 0)}
 	created, err := w.objects(deploymentsResource).Create(w.Context(), deployment, metav1.CreateOptions{FieldManager: "somebody"})
 	kit.NoError(w, err)

@@ -97,7 +97,7 @@ func TestTutorial(t *testing.T) {
 }
 
 // podsRun checks that there are as many pods of nginx as told, running.
-func (w *world) podsRun(want int) {
+func (w *site) podsRun(want int) {
 	w.Helper()
 	list, err := w.objects(podsResource).List(w.Context(), metav1.ListOptions{LabelSelector: "app=nginx"})
 	kit.NoError(w, err)

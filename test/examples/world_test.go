@@ -1,6 +1,7 @@
 package examples
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -17,11 +18,14 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/yaml"
 
+	"github.com/workwire/workwire/broker/brokertest"
 	"github.com/workwire/workwire/examples"
 	"github.com/workwire/workwire/pkg/agent"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/wire"
 	"github.com/workwire/workwire/test/kit"
+	"github.com/workwire/workwire/test/kit/controlplane"
+	"github.com/workwire/workwire/test/kit/world"
 )
 
 var (
@@ -33,54 +37,45 @@ var (
 	servicesResource     = schema.GroupVersionResource{Version: "v1", Resource: "services"}
 )
 
-// world is a cluster at the hub with its agent, and a namespace on the cluster that the agents of
+// site is a cluster at the hub with its agent, and a namespace on the cluster that the agents of
 // all tests share.
-type world struct {
-	*testing.T
+type site struct {
+	*world.World
 	cluster string // at the hub: the agent's, and the namespace of its works
 	target  string // on the cluster: what "default" stands for in examples
-	host    string // hashed into the names of AppliedManifestWorks
 	hub     dynamic.Interface
 	spoke   dynamic.Interface
 }
 
-// worlds is the number of worlds so far. The broker's users have their numbers.
-var worlds atomic.Int64
+// sites is the number of sites so far. The broker's users have their numbers.
+var sites atomic.Int64
 
 // newWorld starts the agent, which ends with the test.
-func newWorld(t *testing.T, configure ...func(*agent.Config)) *world {
+func newWorld(t *testing.T, configure ...func(*agent.Config)) *site {
 	t.Helper()
-	w := &world{
-		T: t, cluster: hubPlane.CreateNamespace(t, fmt.Sprintf("cluster-%d", worlds.Add(1))), target: spokePlane.Namespace(t, "target"),
+	w := &site{
+		World: world.New(t, world.Options{Hub: hubPlane, Spokes: []*controlplane.Plane{spokePlane}, Source: source,
+			Clusters: []wire.ClusterName{wire.ClusterName(fmt.Sprintf("cluster-%d", sites.Add(1)))}}),
 		hub: dynamic.NewForConfigOrDie(hubPlane.REST()), spoke: dynamic.NewForConfigOrDie(spokePlane.REST()),
 	}
+	w.cluster, w.target = string(w.Clusters[0]), w.Targets[0]
 	// The agents share a cluster: their AppliedManifestWorks need names of their own.
-	w.host = w.cluster + "." + brokerAddr
-	tr, err := connect(w.cluster, w.cluster+"-agent", kit.Logger(t))
-	kit.NoError(t, err)
-	c := agent.Config{
-		Cluster: wire.ClusterName(w.cluster), ClientID: w.cluster + "-agent", BrokerHost: w.host, Topics: topics, Transport: tr,
-		Kube: spokePlane.REST(), Logger: kit.Logger(t),
-		SyncInterval: time.Hour, // nothing may depend on polling
-	}
-	for _, f := range configure {
-		f(&c)
-	}
-	a, err := agent.New(c)
-	kit.NoError(t, err)
-	kit.Run(t, "agent", a.Run)
+	w.BrokerHost, w.Broker = w.cluster+"."+brokerAddr, &brokertest.Running{Addr: brokerAddr}
+	w.StartAgent(0, append(configure[:len(configure):len(configure)], func(c *agent.Config) {
+		c.SyncInterval = cmp.Or(c.SyncInterval, time.Hour) // nothing may depend on polling
+	})...)
 	return w
 }
 
 // read returns a file of examples/ as the object that kubectl sends.
-func read(t *testing.T, file string) *unstructured.Unstructured {
+func read(t testing.TB, file string) *unstructured.Unstructured {
 	t.Helper()
 	text, err := examples.Files.ReadFile(file)
 	kit.NoError(t, err)
 	return parse(t, string(text))
 }
 
-func parse(t *testing.T, text string) *unstructured.Unstructured {
+func parse(t testing.TB, text string) *unstructured.Unstructured {
 	t.Helper()
 	data, err := yaml.YAMLToJSONStrict([]byte(text))
 	kit.NoError(t, err)
@@ -91,7 +86,7 @@ func parse(t *testing.T, text string) *unstructured.Unstructured {
 
 // place moves an example to the test's cluster, and replaces the namespace "default" by the test's.
 // It changes nothing else; TestEveryExampleIsAccepted takes the files as they are.
-func (w *world) place(obj *unstructured.Unstructured) *unstructured.Unstructured {
+func (w *site) place(obj *unstructured.Unstructured) *unstructured.Unstructured {
 	var rename func(value any)
 	rename = func(value any) {
 		switch value := value.(type) {
@@ -114,18 +109,18 @@ func (w *world) place(obj *unstructured.Unstructured) *unstructured.Unstructured
 }
 
 // apply creates the work of a file at the hub, and returns its name.
-func (w *world) apply(file string, change ...func(spec map[string]any)) string {
+func (w *site) apply(file string, change ...func(spec map[string]any)) string {
 	w.Helper()
-	return w.create(w.place(read(w.T, file)), change...)
+	return w.create(w.place(read(w, file)), change...)
 }
 
 // applyText creates a work of this text at the hub, and returns its name.
-func (w *world) applyText(text string) string {
+func (w *site) applyText(text string) string {
 	w.Helper()
-	return w.create(w.place(parse(w.T, text)))
+	return w.create(w.place(parse(w, text)))
 }
 
-func (w *world) create(work *unstructured.Unstructured, change ...func(spec map[string]any)) string {
+func (w *site) create(work *unstructured.Unstructured, change ...func(spec map[string]any)) string {
 	w.Helper()
 	for _, f := range change {
 		f(work.Object["spec"].(map[string]any))
@@ -137,7 +132,7 @@ func (w *world) create(work *unstructured.Unstructured, change ...func(spec map[
 }
 
 // edit changes the spec of a work at the hub.
-func (w *world) edit(name string, change func(spec map[string]any)) {
+func (w *site) edit(name string, change func(spec map[string]any)) {
 	w.Helper()
 	for {
 		work, err := w.works().Get(w.Context(), name, metav1.GetOptions{})
@@ -153,29 +148,29 @@ func (w *world) edit(name string, change func(spec map[string]any)) {
 	}
 }
 
-func (w *world) delete(name string) {
+func (w *site) delete(name string) {
 	w.Helper()
 	kit.NoError(w, w.works().Delete(w.Context(), name, metav1.DeleteOptions{}))
 }
 
 // deleted deletes the work and waits until it is gone.
-func (w *world) deleted(name string) {
+func (w *site) deleted(name string) {
 	w.Helper()
 	w.delete(name)
 	w.gone(w.hub, worksResource, w.cluster, name)
 }
 
-func (w *world) works() dynamic.ResourceInterface {
+func (w *site) works() dynamic.ResourceInterface {
 	return w.hub.Resource(worksResource).Namespace(w.cluster)
 }
 
 // objects returns the client for a resource in the test's namespace on the cluster.
-func (w *world) objects(resource schema.GroupVersionResource) dynamic.ResourceInterface {
+func (w *site) objects(resource schema.GroupVersionResource) dynamic.ResourceInterface {
 	return w.spoke.Resource(resource).Namespace(w.target)
 }
 
 // get returns an object of the test's namespace on the cluster, nil if there is none.
-func (w *world) get(resource schema.GroupVersionResource, name string) *unstructured.Unstructured {
+func (w *site) get(resource schema.GroupVersionResource, name string) *unstructured.Unstructured {
 	w.Helper()
 	obj, err := w.objects(resource).Get(w.Context(), name, metav1.GetOptions{})
 	switch {
@@ -188,26 +183,26 @@ func (w *world) get(resource schema.GroupVersionResource, name string) *unstruct
 }
 
 // patch applies a merge patch to an object on the cluster, as another field manager.
-func (w *world) patch(resource schema.GroupVersionResource, name, patch string, subresources ...string) {
+func (w *site) patch(resource schema.GroupVersionResource, name, patch string, subresources ...string) {
 	w.Helper()
 	_, err := w.objects(resource).Patch(w.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{FieldManager: "somebody"}, subresources...)
 	kit.NoError(w, err)
 }
 
 // remove deletes an object on the cluster.
-func (w *world) remove(resource schema.GroupVersionResource, name string) {
+func (w *site) remove(resource schema.GroupVersionResource, name string) {
 	w.Helper()
 	background := metav1.DeletePropagationBackground
 	kit.NoError(w, w.objects(resource).Delete(w.Context(), name, metav1.DeleteOptions{PropagationPolicy: &background}))
 }
 
 // appliedName returns the name of a work's AppliedManifestWork.
-func (w *world) appliedName(work string) string {
-	return hash(w.host) + "-" + work
+func (w *site) appliedName(work string) string {
+	return hash(w.BrokerHost) + "-" + work
 }
 
 // serviceAccount creates a ServiceAccount in the test's namespace.
-func (w *world) serviceAccount(name string) {
+func (w *site) serviceAccount(name string) {
 	w.Helper()
 	client := kubernetes.NewForConfigOrDie(spokePlane.REST())
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -247,9 +242,9 @@ func set(object map[string]any, value any, path ...any) {
 }
 
 // addManifest adds a manifest, in YAML, to a work's spec.
-func (w *world) addManifest(spec map[string]any, text string) {
+func (w *site) addManifest(spec map[string]any, text string) {
 	w.Helper()
-	added := parse(w.T, strings.ReplaceAll(text, "NAMESPACE", w.target)).Object
+	added := parse(w, strings.ReplaceAll(text, "NAMESPACE", w.target)).Object
 	set(spec, append(field(spec, "workload", "manifests").([]any), added), "workload", "manifests")
 }
 

@@ -10,17 +10,11 @@
 package faults
 
 import (
-	"context"
 	"flag"
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
-	"golang.org/x/sync/errgroup"
-
-	"github.com/workwire/workwire/deploy/crds"
-	"github.com/workwire/workwire/deploy/install"
 	"github.com/workwire/workwire/test/kit/controlplane"
 	"github.com/workwire/workwire/test/kit/process"
 )
@@ -39,18 +33,8 @@ func TestMain(m *testing.M) {
 	if name := os.Getenv(programEnv); name != "" {
 		os.Exit(runProgram(name, os.Args[1:]))
 	}
-	controlplane.MainPair(m, func(hub, spoke *controlplane.Plane) (teardown func() error, err error) {
-		hubPlane, spokePlane = hub, spoke
-		if programs, err = os.MkdirTemp("", "workwire-faults-"); err != nil {
-			return nil, err
-		}
-		teardown = func() error { return os.RemoveAll(programs) }
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
-		defer cancel()
-		group, ctx := errgroup.WithContext(ctx)
-		group.Go(func() error { return process.Build(ctx, filepath.Join("..", ".."), programs) })
-		group.Go(func() error { return install.CRDs(ctx, hub.REST(), crds.Hub()...) })
-		group.Go(func() error { return install.CRDs(ctx, spoke.REST(), crds.Spoke()...) })
-		return teardown, group.Wait()
-	})
+	controlplane.Main(m, controlplane.Planes{Hub: &hubPlane, Spoke: &spokePlane, Setup: func() (teardown func() error, err error) {
+		programs, teardown, err = process.BuildTemporary(filepath.Join("..", ".."))
+		return teardown, err
+	}})
 }

@@ -30,7 +30,7 @@ import (
 
 // absence is a hub, simulated agents, and one set on the clusters of one placement.
 type absence struct {
-	*world
+	*fleet
 	agents   *agents
 	clusters []wire.ClusterName
 	requests kit.Requests
@@ -44,11 +44,11 @@ type absence struct {
 // newAbsence starts a hub with a grace, and n clusters that have the work of the set.
 func newAbsence(t *testing.T, name string, grace time.Duration, n int, change func(*clusterv1beta1.Placement)) *absence {
 	t.Helper()
-	a := &absence{world: newWorld(t, wire.SourceID(name)), registry: prometheus.NewRegistry(), name: name}
+	a := &absence{fleet: newFleet(t, wire.SourceID(name)), registry: prometheus.NewRegistry(), name: name}
 	a.hub(&a.requests, func(c *hub.Config) {
 		c.AutoRegister, c.AutoAccept, c.UnreachableGrace, c.Registerer, c.Logger = true, true, grace, a.registry, a.log.Logger()
 	})
-	a.agents = a.world.agents(func(spec *wire.Spec) *workv1.ManifestWorkStatus {
+	a.agents = a.fleet.agents(func(spec *wire.Spec) *workv1.ManifestWorkStatus {
 		if _, absent := a.absent.Load(spec.Cluster); absent {
 			return nil
 		}
@@ -92,7 +92,7 @@ func (a *absence) says(present bool, clusters ...wire.ClusterName) {
 			a.absent.Delete(cluster)
 		}
 		a.agents.publish(a.Context(), cluster, &wire.Presence{
-			Agent: string(cluster) + "-agent", Cluster: cluster, Source: a.source, Session: fmt.Sprint(a.session + 1), Present: present,
+			Agent: string(cluster) + "-agent", Cluster: cluster, Source: a.Source, Session: fmt.Sprint(a.session + 1), Present: present,
 		})
 	}
 	a.eventually(fmt.Sprintf("%v are available: %v", clusters, present), func() error {

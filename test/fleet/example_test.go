@@ -69,7 +69,7 @@ func (g *gate) opens() []*wire.Spec {
 }
 
 // register announces clusters, waits until they are registered and available, and labels them.
-func (w *world) register(agents *agents, prefix string, n int, labels func(i int) string) []wire.ClusterName {
+func (w *fleet) register(agents *agents, prefix string, n int, labels func(i int) string) []wire.ClusterName {
 	w.Helper()
 	names := w.come(agents, prefix, n)
 	for i, name := range names {
@@ -149,7 +149,7 @@ func (s *seen) check(want string) error {
 }
 
 // observe collects the statuses of all sets of a namespace.
-func (w *world) observe(namespace string) *seen {
+func (w *fleet) observe(namespace string) *seen {
 	w.Helper()
 	s := &seen{}
 	watch, err := w.client.WorkV1alpha1().ManifestWorkReplicaSets(namespace).Watch(w.Context(), metav1.ListOptions{})
@@ -170,7 +170,7 @@ func (w *world) observe(namespace string) *seen {
 }
 
 // touch changes a set, so that the hub reconciles it.
-func (w *world) touch(namespace, name string, at time.Time) {
+func (w *fleet) touch(namespace, name string, at time.Time) {
 	w.Helper()
 	if _, err := w.client.WorkV1alpha1().ManifestWorkReplicaSets(namespace).Patch(w.Context(), name, types.MergePatchType,
 		fmt.Appendf(nil, `{"metadata":{"labels":{"touched":"%d"}}}`, at.Unix()), metav1.PatchOptions{}); err != nil {
@@ -182,7 +182,7 @@ func (w *world) touch(namespace, name string, at time.Time) {
 // placements, which the hub's own controller decides: it reaches the documented status, and then
 // completes.
 func TestReplicaSetExample(t *testing.T) {
-	w := newWorld(t, "sets")
+	w := newFleet(t, "sets")
 	var requests kit.Requests
 	clk := &clock{}
 	w.hub(&requests, func(c *hub.Config) { c.AutoRegister, c.AutoAccept, c.Now = true, true, clk.now })
@@ -243,7 +243,7 @@ func TestReplicaSetExample(t *testing.T) {
 }
 
 // counts waits until the placements of the example have these numbers of works.
-func (w *world) counts(set string, all, progressive, perGroup int) {
+func (w *fleet) counts(set string, all, progressive, perGroup int) {
 	w.Helper()
 	want := fmt.Sprint(all, progressive, perGroup)
 	w.eventually("the works are "+want, func() error {
@@ -259,7 +259,7 @@ func (w *world) counts(set string, all, progressive, perGroup int) {
 	})
 }
 
-func (w *world) works(set string) []workv1.ManifestWork {
+func (w *fleet) works(set string) []workv1.ManifestWork {
 	w.Helper()
 	list, err := w.client.WorkV1().ManifestWorks("").List(w.Context(), metav1.ListOptions{LabelSelector: workv1.ReplicaSetLabelKey + "=" + set})
 	if err != nil {
@@ -269,7 +269,7 @@ func (w *world) works(set string) []workv1.ManifestWork {
 }
 
 // available waits until that many works of a placement are available.
-func (w *world) available(set, placement string, want int) {
+func (w *fleet) available(set, placement string, want int) {
 	w.Helper()
 	w.eventually(fmt.Sprintf("%d works of %s are available", want, placement), func() error {
 		have := 0
@@ -288,7 +288,7 @@ func (w *world) available(set, placement string, want int) {
 // TestFailingClusterStopsARollout: a rollout in steps of two that tolerates one failure stops at
 // the second; the status names both.
 func TestFailingClusterStopsARollout(t *testing.T) {
-	w := newWorld(t, "stops")
+	w := newFleet(t, "stops")
 	var requests kit.Requests
 	w.hub(&requests, func(c *hub.Config) { c.AutoRegister, c.AutoAccept = true, true })
 	agents := w.agents(func(spec *wire.Spec) *workv1.ManifestWorkStatus {

@@ -18,79 +18,55 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/workwire/workwire/deploy/crds"
-	"github.com/workwire/workwire/deploy/install"
 	clusterv1beta2 "github.com/workwire/workwire/pkg/apis/cluster/v1beta2"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
 	"github.com/workwire/workwire/pkg/hub"
-	"github.com/workwire/workwire/pkg/runtime/leader"
 	"github.com/workwire/workwire/pkg/transport"
-	"github.com/workwire/workwire/pkg/transport/memory"
 	"github.com/workwire/workwire/pkg/wire"
 	"github.com/workwire/workwire/test/kit"
 	"github.com/workwire/workwire/test/kit/controlplane"
+	"github.com/workwire/workwire/test/kit/world"
 )
 
 var plane *controlplane.Plane
 
-func TestMain(m *testing.M) {
-	controlplane.Main(m, controlplane.Hub, func(p *controlplane.Plane) error {
-		plane = p
-		return install.CRDs(context.Background(), p.REST(), crds.Hub()...)
-	})
-}
+func TestMain(m *testing.M) { controlplane.Main(m, controlplane.Planes{Hub: &plane}) }
 
 const wait = 5 * time.Minute // a busy machine writes some 40,000 objects in that
 
-// world is a hub's API and a broker.
-type world struct {
-	testing.TB
-	broker *memory.Broker
-	source wire.SourceID
+// fleet is a hub's API and a broker in memory.
+type fleet struct {
+	*world.World
 	client versioned.Interface
 }
 
-func newWorld(t testing.TB, source wire.SourceID) *world {
+func newFleet(t testing.TB, source wire.SourceID) *fleet {
 	t.Helper()
-	return &world{TB: t, broker: memory.NewBroker(), source: source, client: versioned.NewForConfigOrDie(plane.REST())}
-}
-
-func (w *world) topics() wire.Topics {
-	return wire.Topics{
-		SourceEvents: fmt.Sprintf("sources/%s/clusters/+/sourceevents", w.source),
-		AgentEvents:  fmt.Sprintf("sources/%s/clusters/+/agentevents", w.source),
-	}
+	w := world.New(t, world.Options{Hub: plane, Memory: true, Source: source, Topics: wire.Topics{
+		SourceEvents: fmt.Sprintf("sources/%s/clusters/+/sourceevents", source), AgentEvents: fmt.Sprintf("sources/%s/clusters/+/agentevents", source),
+	}})
+	return &fleet{w, w.Client()}
 }
 
 // hub starts a hub and waits until it is connected. stop ends it.
-func (w *world) hub(requests *kit.Requests, change ...func(*hub.Config)) (stop func()) {
+func (w *fleet) hub(requests *kit.Requests, change ...func(*hub.Config)) (stop func()) {
 	w.Helper()
-	id := string(w.source) + "-hub"
-	config := hub.Config{
-		PendingDelay: time.Hour, // requests are counted, and a machine may be slow
-		REST:         requests.Wrap(plane.REST()), Source: w.source, Topics: w.topics(), Transport: w.broker.Client(id),
-		Election: leader.Options{Disabled: true}, Logger: slog.New(slog.NewTextHandler(w.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
-	}
-	for _, c := range change {
-		c(&config)
-	}
-	h, err := hub.New(config)
-	if err != nil {
-		w.Fatal(err)
-	}
-	stop = kit.Run(w, "hub", h.Run)
+	h := w.StartHub(append([]func(*hub.Config){func(c *hub.Config) {
+		c.REST, c.PendingDelay = requests.Wrap(c.REST), time.Hour // requests are counted, and a machine may be slow
+		c.Logger = slog.New(slog.NewTextHandler(w.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
+	}}, change...)...)
 	w.eventually("the hub connects", func() error {
-		if !w.broker.Connected(id) {
+		if !w.Memory.Connected(string(w.Source) + "-hub") {
 			return errors.New("it is not connected")
 		}
 		return nil
 	})
-	return stop
+	return h.Stop
 }
 
 // bindAll lets the placements of a namespace choose from all clusters.
-func (w *world) bindAll(namespace string) {
+func (w *fleet) bindAll(namespace string) {
 	w.Helper()
 	binding := &clusterv1beta2.ManagedClusterSetBinding{ObjectMeta: metav1.ObjectMeta{Name: clusterv1beta2.GlobalSet}}
 	binding.Spec.ClusterSet = clusterv1beta2.GlobalSet
@@ -99,7 +75,7 @@ func (w *world) bindAll(namespace string) {
 	}
 }
 
-func (w *world) eventually(what string, check func() error) {
+func (w *fleet) eventually(what string, check func() error) {
 	w.Helper()
 	kit.Within(w, wait, what, check)
 }
@@ -107,7 +83,7 @@ func (w *world) eventually(what string, check func() error) {
 // agents are the simulated agents of many clusters, on one connection. They answer a spec with the
 // status that behave returns.
 type agents struct {
-	world     *world
+	fleet     *fleet
 	transport transport.Transport
 	behave    func(*wire.Spec) *workv1.ManifestWorkStatus // nil: no answer
 
@@ -116,9 +92,9 @@ type agents struct {
 }
 
 // agents starts simulated agents of all clusters.
-func (w *world) agents(behave func(*wire.Spec) *workv1.ManifestWorkStatus) *agents {
+func (w *fleet) agents(behave func(*wire.Spec) *workv1.ManifestWorkStatus) *agents {
 	w.Helper()
-	a := &agents{world: w, transport: w.broker.Client("agents"), behave: behave}
+	a := &agents{fleet: w, transport: w.Memory.Client("agents"), behave: behave}
 	answers := make(chan *wire.Spec, 100_000)
 	connected := make(chan struct{})
 	connect := sync.OnceFunc(func() { close(connected) })
@@ -138,7 +114,7 @@ func (w *world) agents(behave func(*wire.Spec) *workv1.ManifestWorkStatus) *agen
 		}
 		group.Go(func() error {
 			return a.transport.Run(ctx, transport.Handler{
-				Subscriptions: []string{fmt.Sprintf("sources/%s/clusters/+/sourceevents", w.source)},
+				Subscriptions: []string{fmt.Sprintf("sources/%s/clusters/+/sourceevents", w.Source)},
 				Connected:     func(context.Context, transport.Connection) { connect() },
 				Received: func(_ context.Context, m transport.Message) {
 					m.Ack()
@@ -161,14 +137,14 @@ func (w *world) agents(behave func(*wire.Spec) *workv1.ManifestWorkStatus) *agen
 }
 
 func (a *agents) topic(cluster wire.ClusterName) string {
-	return fmt.Sprintf("sources/%s/clusters/%s/agentevents", a.world.source, cluster)
+	return fmt.Sprintf("sources/%s/clusters/%s/agentevents", a.fleet.Source, cluster)
 }
 
 // announce publishes that the agents of the clusters are present.
 func (a *agents) announce(clusters ...wire.ClusterName) {
 	for _, cluster := range clusters {
-		a.publish(a.world.Context(), cluster, &wire.Presence{
-			Agent: string(cluster) + "-agent", Cluster: cluster, Source: a.world.source, Session: "1", Present: true,
+		a.publish(a.fleet.Context(), cluster, &wire.Presence{
+			Agent: string(cluster) + "-agent", Cluster: cluster, Source: a.fleet.Source, Session: "1", Present: true,
 		})
 	}
 }
@@ -179,7 +155,7 @@ func (a *agents) answer(ctx context.Context, spec *wire.Spec) {
 		return
 	}
 	a.publish(ctx, spec.Cluster, &wire.Status{
-		UID: spec.UID, Generation: spec.Generation, Source: a.world.source, Cluster: spec.Cluster, Agent: string(spec.Cluster) + "-agent",
+		UID: spec.UID, Generation: spec.Generation, Source: a.fleet.Source, Cluster: spec.Cluster, Agent: string(spec.Cluster) + "-agent",
 		Action: wire.Update, Meta: spec.Meta, Sequence: wire.SequenceID(a.sequence.Add(1)), Status: *status,
 	})
 }
@@ -190,7 +166,7 @@ func (a *agents) publish(ctx context.Context, cluster wire.ClusterName, message 
 		err = a.transport.Publish(ctx, a.topic(cluster), event)
 	}
 	if err != nil && ctx.Err() == nil {
-		a.world.Error(err)
+		a.fleet.Error(err)
 	}
 }
 
@@ -221,7 +197,7 @@ func work(cluster wire.ClusterName, name string) *workv1.ManifestWork {
 
 // come announces clusters, waits until they are registered and available, and returns their names,
 // which are the prefix and a number.
-func (w *world) come(agents *agents, prefix string, clusters int) []wire.ClusterName {
+func (w *fleet) come(agents *agents, prefix string, clusters int) []wire.ClusterName {
 	w.Helper()
 	names := make([]wire.ClusterName, clusters)
 	for i := range names {
@@ -249,7 +225,7 @@ func (w *world) come(agents *agents, prefix string, clusters int) []wire.Cluster
 }
 
 // give creates that many works for each cluster.
-func (w *world) give(names []wire.ClusterName, each int) {
+func (w *fleet) give(names []wire.ClusterName, each int) {
 	w.Helper()
 	var group errgroup.Group
 	group.SetLimit(32)
@@ -274,7 +250,7 @@ func (w *world) give(names []wire.ClusterName, each int) {
 // changed. make bench has thousands.
 func TestManyClusters(t *testing.T) {
 	const clusters, each = 200, 10
-	w := newWorld(t, "fleet")
+	w := newFleet(t, "fleet")
 	var requests kit.Requests
 	stop := w.hub(&requests, func(c *hub.Config) { c.AutoRegister, c.AutoAccept = true, true })
 	agents := w.agents(well)
@@ -317,7 +293,7 @@ func TestManyClusters(t *testing.T) {
 }
 
 // reported checks that at least that many works of the fleet have a status.
-func (w *world) reported(want int) error {
+func (w *fleet) reported(want int) error {
 	list, err := w.client.WorkV1().ManifestWorks("").List(w.Context(), metav1.ListOptions{ResourceVersion: "0"})
 	if err != nil {
 		return err

@@ -14,17 +14,11 @@
 package hostile
 
 import (
-	"context"
 	"flag"
-	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
-	"github.com/workwire/workwire/deploy/crds"
-	"github.com/workwire/workwire/deploy/install"
 	"github.com/workwire/workwire/test/kit/controlplane"
 	"github.com/workwire/workwire/test/kit/process"
 )
@@ -38,20 +32,10 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	controlplane.MainPair(m, func(hub, spoke *controlplane.Plane) (teardown func() error, err error) {
-		hubPlane, spokePlane = hub, spoke
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
-		defer cancel()
-		group, ctx := errgroup.WithContext(ctx)
+	controlplane.Main(m, controlplane.Planes{Hub: &hubPlane, Spoke: &spokePlane, Setup: func() (teardown func() error, err error) {
 		if *programs == "" {
-			if *programs, err = os.MkdirTemp("", "workwire-hostile-"); err != nil {
-				return nil, err
-			}
-			teardown = func() error { return os.RemoveAll(*programs) }
-			group.Go(func() error { return process.Build(ctx, filepath.Join("..", ".."), *programs) })
+			*programs, teardown, err = process.BuildTemporary(filepath.Join("..", ".."))
 		}
-		group.Go(func() error { return install.CRDs(ctx, hub.REST(), crds.Hub()...) })
-		group.Go(func() error { return install.CRDs(ctx, spoke.REST(), crds.Spoke()...) })
-		return teardown, group.Wait()
-	})
+		return teardown, err
+	}})
 }

@@ -21,11 +21,12 @@ import (
 	"github.com/workwire/workwire/pkg/transport/config"
 	"github.com/workwire/workwire/pkg/transport/mqtt"
 	"github.com/workwire/workwire/test/kit"
+	"github.com/workwire/workwire/test/kit/world"
 )
 
 // secured is a world whose broker, hub and agent have certificates. It uses the second cluster.
 type secured struct {
-	*world
+	*world.World
 	dir     string // of the certificates
 	manager *certificates.Manager
 	log     kit.Log // of the broker
@@ -40,13 +41,13 @@ var securedBrokers = map[string]func(*secured) *brokertest.Running{
 				CRLFile: w.path("broker/ca.crl"), RequireClientCert: true,
 			}}},
 			// The rules of Mosquitto need this common name for a source.
-			Certificates: []broker.Certificate{{CommonName: "source." + string(w.source), Role: acl.Source, ID: string(w.source)}},
+			Certificates: []broker.Certificate{{CommonName: "source." + string(w.Source), Role: acl.Source, ID: string(w.Source)}},
 			Logger:       slog.New(slog.NewTextHandler(&w.log, nil)),
 		})
 	},
 	"mosquitto": func(w *secured) *brokertest.Running {
 		return brokertest.StartMosquittoWith(w, mosquitto.Config{
-			Users: []broker.User{{Username: "source." + string(w.source), Role: acl.Source, ID: string(w.source)}, {Username: w.cluster(), Role: acl.Agent}},
+			Users: []broker.User{{Username: "source." + string(w.Source), Role: acl.Source, ID: string(w.Source)}, {Username: w.cluster(), Role: acl.Agent}},
 			TLS: &mosquitto.TLS{
 				CertFile: w.path("broker/tls.crt"), KeyFile: w.path("broker/tls.key"), ClientCAFile: w.path("broker/ca.crt"), CRLFile: w.path("broker/ca.crl"),
 			},
@@ -59,15 +60,15 @@ func onBothSecuredBrokers(t *testing.T, test func(w *secured)) {
 	for name, start := range securedBrokers {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := &secured{world: newWorld(t), dir: t.TempDir()}
+			w := &secured{World: newWorld(t), dir: t.TempDir()}
 			w.configure()
-			w.broker = start(w)
+			w.Broker = start(w)
 			test(w)
 		})
 	}
 }
 
-func (w *secured) cluster() string { return string(w.clusters[1]) }
+func (w *secured) cluster() string { return string(w.Clusters[1]) }
 
 // configure creates the certificates of broker, hub and agent, and others, which are lines of the
 // configuration.
@@ -77,7 +78,7 @@ func (w *secured) configure(others ...string) {
 - {name: broker, role: broker, hosts: [127.0.0.1]}
 - {name: hub, role: source, commonName: source.%s}
 - {name: %s, role: agent}
-%s`, w.source, w.cluster(), strings.Join(others, "\n"))
+%s`, w.Source, w.cluster(), strings.Join(others, "\n"))
 	list, err := certificates.Parse([]byte(text))
 	if err != nil {
 		w.Fatalf("%v\n%s", err, text)
@@ -95,8 +96,8 @@ func (w *secured) use(_ certificates.Report, err error) {
 	kit.NoError(w, err)
 	// Mosquitto does not watch its files; broker/mosquitto/mosquitto.conf describes how to reload
 	// them.
-	if w.broker != nil && w.broker.Broker == nil {
-		w.broker.Restart(w)
+	if w.Broker != nil && w.Broker.Broker == nil {
+		w.Broker.Restart(w)
 	}
 }
 
@@ -109,7 +110,7 @@ func (w *secured) certified(name, clientID string) *countingTransport {
 	tr, err := mqtt.New(mqtt.Config{
 		ClientID: clientID, Logger: kit.Logger(w).With("client", clientID), ReloadInterval: 50 * time.Millisecond,
 		Broker: config.Config{
-			BrokerHost: w.broker.Addr, CA: config.PEM{File: w.path(name + "/ca.crt")},
+			BrokerHost: w.Broker.Addr, CA: config.PEM{File: w.path(name + "/ca.crt")},
 			ClientCert: config.PEM{File: w.path(name + "/tls.crt")}, ClientKey: config.PEM{File: w.path(name + "/tls.key")},
 		},
 	})

@@ -12,15 +12,16 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/hub"
 	"github.com/workwire/workwire/test/kit"
+	"github.com/workwire/workwire/test/kit/world"
 )
 
 // TestDeliveryOfAWork: while its agent is off, a work says why nothing happens; then when it went
 // where, with the agent's times.
 func TestDeliveryOfAWork(t *testing.T) {
-	onBothBrokers(t, func(w *world) {
-		w.hub(func(c *hub.Config) { c.PendingDelay = 10 * time.Millisecond })
-		works := w.works(0)
-		w.create(works, w.work(0, "web", "1", "a"))
+	onBothBrokers(t, func(w *world.World) {
+		w.StartHub(func(c *hub.Config) { c.PendingDelay = 10 * time.Millisecond })
+		works := w.Works(0)
+		w.Create(works, w.Work(0, "web", "1", "a"))
 		delivered := func(what string, want func(c *metav1.Condition) bool) *workv1.ManifestWork {
 			t.Helper()
 			var work *workv1.ManifestWork
@@ -37,9 +38,9 @@ func TestDeliveryOfAWork(t *testing.T) {
 		}
 		// The broker says that nobody listens, and there is no ManagedCluster.
 		delivered("the work says that it is pending", func(c *metav1.Condition) bool { return c.Reason == workv1.ReasonClusterNotFound })
-		w.agent(0, topicsOf(string(w.source)))
+		w.StartAgent(0)
 		work := delivered("the agent answers", func(c *metav1.Condition) bool { return c.Reason == workv1.ReasonAnswered })
-		w.applied(works, "web")
+		w.Applied(works, "web")
 		kit.Eventually(w, "the times of the agent are stored", func() (err error) {
 			if work, err = works.Get(w.Context(), "web", metav1.GetOptions{}); err != nil {
 				return err

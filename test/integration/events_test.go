@@ -14,22 +14,23 @@ import (
 	"github.com/workwire/workwire/pkg/wire"
 	"github.com/workwire/workwire/test/kit"
 	"github.com/workwire/workwire/test/kit/wirekit"
+	"github.com/workwire/workwire/test/kit/world"
 )
 
 // scriptedSource publishes events itself, as often and in whatever order a test needs.
 type scriptedSource struct {
-	*world
+	*world.World
 	peer *wirekit.Peer
 }
 
-// scriptedSource connects one, starts the agent, and waits until the agent is subscribed.
-func (w *world) scriptedSource() *scriptedSource {
+// startScriptedSource connects one, starts the agent, and waits until the agent is subscribed.
+func startScriptedSource(w *world.World) *scriptedSource {
 	w.Helper()
-	topics := topicsOf(string(w.sdk))
-	ours, err := topics.ForSource(w.sdk)
+	topics := world.Topics(w.Other)
+	ours, err := topics.ForSource(w.Other)
 	kit.NoError(w, err)
-	s := &scriptedSource{w, wirekit.Connect(w, w.transport(string(w.sdk), string(w.sdk), topics), ours.Subscriptions()...)}
-	w.agent(0, topics)
+	s := &scriptedSource{w, wirekit.Connect(w, w.Transport(string(w.Other), string(w.Other), topics), ours.Subscriptions()...)}
+	w.StartAgent(0, world.Serve(w.Other))
 	wirekit.Next(w, s.peer, "the agent requests specs", func(*wire.SpecResync) bool { return true })
 	return s
 }
@@ -38,15 +39,15 @@ func (w *world) scriptedSource() *scriptedSource {
 func (s *scriptedSource) publish(spec *wire.Spec, times int) {
 	s.Helper()
 	for range times {
-		s.peer.Publish(s, fmt.Sprintf("sources/%s/clusters/%s/sourceevents", s.sdk, s.clusters[0]), spec, nil)
+		s.peer.Publish(s, fmt.Sprintf("sources/%s/clusters/%s/sourceevents", s.Other, s.Clusters[0]), spec, nil)
 	}
 }
 
 // spec returns a work of one ConfigMap at a generation.
 func (s *scriptedSource) spec(generation wire.Generation, value string) *wire.Spec {
-	work := s.work(0, "web", value, "a")
-	return &wire.Spec{UID: "uid-1", Source: s.sdk, Cluster: s.clusters[0], Generation: generation, Action: wire.Update,
-		Meta: metav1.ObjectMeta{Name: "web", Namespace: string(s.clusters[0]), UID: "uid-1"}, Bundle: wire.NewBundle(&work.Spec)}
+	work := s.Work(0, "web", value, "a")
+	return &wire.Spec{UID: "uid-1", Source: s.Other, Cluster: s.Clusters[0], Generation: generation, Action: wire.Update,
+		Meta: metav1.ObjectMeta{Name: "web", Namespace: string(s.Clusters[0]), UID: "uid-1"}, Bundle: wire.NewBundle(&work.Spec)}
 }
 
 // has returns a condition for statuses of a generation that have a condition.
@@ -65,8 +66,8 @@ func (s *scriptedSource) awaits(generation wire.Generation, condition string) {
 // finalizers sets the finalizers of a ConfigMap on the cluster.
 func (s *scriptedSource) finalizers(name, value string) {
 	s.Helper()
-	client := kubernetes.NewForConfigOrDie(s.plane(0).REST())
-	_, err := client.CoreV1().ConfigMaps(s.targets[0]).Patch(s.Context(), name, types.MergePatchType,
+	client := kubernetes.NewForConfigOrDie(s.Spokes[0].REST())
+	_, err := client.CoreV1().ConfigMaps(s.Targets[0]).Patch(s.Context(), name, types.MergePatchType,
 		fmt.Appendf(nil, `{"metadata":{"finalizers":%s}}`, value), metav1.PatchOptions{})
 	kit.NoError(s, err)
 }
@@ -82,13 +83,13 @@ func (s *scriptedSource) count(want func(*wire.Status) bool) (n int) {
 }
 
 func TestDuplicateAndReorderedEvents(t *testing.T) {
-	onBothBrokers(t, func(w *world) {
-		s := w.scriptedSource()
+	onBothBrokers(t, func(w *world.World) {
+		s := startScriptedSource(w)
 		s.publish(s.spec(3, "3"), 3)
 		s.publish(s.spec(1, "1"), 2)
 		s.publish(s.spec(2, "2"), 2)
 		s.awaits(3, workv1.WorkApplied)
-		w.holds(0, map[string]string{"a": "3"})
+		w.Holds(0, map[string]string{"a": "3"})
 
 		// A finalizer keeps the deletion from being done before all is said.
 		s.finalizers("a", `["test.workwire.dev/hold"]`)
@@ -100,8 +101,8 @@ func TestDuplicateAndReorderedEvents(t *testing.T) {
 		s.awaits(4, workv1.WorkDeleting)
 		s.finalizers("a", "null")
 		s.awaits(4, workv1.WorkDeleted)
-		w.holds(0, nil)
-		w.noAppliedManifestWorks(0)
+		w.Holds(0, nil)
+		w.NoAppliedManifestWorks(0)
 		// A deletion of a work that is gone is answered again, once the broker has acknowledged the
 		// agent's last status; until then that status is the answer. So publish it again until it
 		// is answered.

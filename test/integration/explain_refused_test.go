@@ -23,7 +23,6 @@ import (
 
 	"github.com/workwire/workwire/broker"
 	"github.com/workwire/workwire/broker/acl"
-	"github.com/workwire/workwire/broker/brokertest"
 	"github.com/workwire/workwire/pkg/agent"
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
@@ -33,6 +32,7 @@ import (
 	"github.com/workwire/workwire/pkg/wire"
 	"github.com/workwire/workwire/pkg/workstate"
 	"github.com/workwire/workwire/test/kit"
+	"github.com/workwire/workwire/test/kit/world"
 )
 
 // TestExplainUndelivered checks that explain tells why a hub cannot deliver, and that it is away. It
@@ -41,40 +41,41 @@ func TestExplainUndelivered(t *testing.T) {
 	t.Run("access refused", func(t *testing.T) {
 		w := newWorld(t)
 		reader := kit.Unique("observer") // may subscribe to everything, and publish nothing
-		w.users = append(w.users, broker.User{Username: reader, Password: password, Role: acl.Observer})
-		w.broker = startBroker(t, w.users)
-		w.accept()
-		w.hub(func(c *hub.Config) { c.Transport = w.transport(reader, reader+"-hub", c.Topics) })
-		w.create(w.works(0), w.work(0, "web", "1", "a"))
-		w.blocked("web", workstate.AccessRefused, "access rules of the broker")
+		w.Users = append(w.Users, broker.User{Username: reader, Password: world.Password, Role: acl.Observer})
+		w.StartBroker(broker.Config{})
+		accept(w)
+		w.StartHub(func(c *hub.Config) { c.Transport = w.Transport(reader, reader+"-hub", c.Topics) })
+		w.Create(w.Works(0), w.Work(0, "web", "1", "a"))
+		blocked(w, "web", workstate.AccessRefused, "access rules of the broker")
 	})
 	t.Run("the agent's subscription refused", func(t *testing.T) {
-		w := newWorld(t)
-		w.broker = startBroker(t, w.users)
-		w.accept()
-		w.hub()
+		w := withBroker(t)
+		accept(w)
+		w.StartHub()
 		// Without a topic for its will, the broker lets it connect as another cluster.
 		topics := wire.Topics{SourceEvents: "sources/+/clusters/+/sourceevents", AgentEvents: "sources/+/clusters/+/agentevents"}
-		w.agent(0, topics, func(c *agent.Config) { c.Transport = w.transport(string(w.clusters[1]), c.ClientID, topics) })
-		w.create(w.works(0), w.work(0, "web", "1", "a"))
-		w.blocked("web", workstate.AgentOff, "the broker refuses its subscription")
+		w.StartAgent(0, func(c *agent.Config) {
+			c.Topics, c.Transport = topics, w.Transport(string(w.Clusters[1]), c.ClientID, topics)
+		})
+		w.Create(w.Works(0), w.Work(0, "web", "1", "a"))
+		blocked(w, "web", workstate.AgentOff, "the broker refuses its subscription")
 	})
 	t.Run("too large, and no hub", func(t *testing.T) {
 		w := newWorld(t)
-		w.broker = brokertest.Start(t, broker.Config{Users: w.users, MaxPacketSize: 8 << 10})
-		w.accept()
+		w.StartBroker(broker.Config{MaxPacketSize: 8 << 10})
+		accept(w)
 		namespace := hubPlane.Namespace(t, "hub")
-		stop := w.hub(func(c *hub.Config) {
-			c.Election = leader.NewOptions("work-hub-" + string(w.source))
+		stop := w.StartHub(func(c *hub.Config) {
+			c.Election = leader.NewOptions("work-hub-" + string(w.Source))
 			c.Election.Namespace = namespace
-		})
-		w.create(w.works(0), w.work(0, "large", strings.Repeat("x", 16<<10), "a"))
-		w.blocked("large", workstate.TooLarge, "split the work")
-		w.hubIs(0, "connected")
+		}).Stop
+		w.Create(w.Works(0), w.Work(0, "large", strings.Repeat("x", 16<<10), "a"))
+		blocked(w, "large", workstate.TooLarge, "split the work")
+		hubIs(w, 0, "connected")
 		stop()
-		w.create(w.works(0), w.work(0, "late", "1", "b"))
-		w.blockedLater(2*time.Minute, "late", workstate.HubOff, "start the hub")
-		w.hubIs(2*time.Minute, "away")
+		w.Create(w.Works(0), w.Work(0, "late", "1", "b"))
+		blockedLater(w, 2*time.Minute, "late", workstate.HubOff, "start the hub")
+		hubIs(w, 2*time.Minute, "away")
 		// Other tests would be told that their hub is away.
 		kit.NoError(t, kubernetes.NewForConfigOrDie(hubPlane.REST()).CoordinationV1().Leases(namespace).Delete(t.Context(), clusterv1.HubPresenceLeaseName,
 			metav1.DeleteOptions{}))
@@ -82,12 +83,12 @@ func TestExplainUndelivered(t *testing.T) {
 }
 
 // hubIs waits until workctl status, looked at later, says this about the hub.
-func (w *world) hubIs(later time.Duration, state string) {
+func hubIs(w *world.World, later time.Duration, state string) {
 	w.Helper()
 	reader, err := fleet.NewReader(hubPlane.REST())
 	kit.NoError(w, err)
 	kit.Eventually(w, "the hub is "+state, func() error {
-		snapshot, _, err := reader.Snapshot(w.Context(), string(w.clusters[0]))
+		snapshot, _, err := reader.Snapshot(w.Context(), string(w.Clusters[0]))
 		if err != nil {
 			return err
 		}
@@ -99,20 +100,20 @@ func (w *world) hubIs(later time.Duration, state string) {
 	})
 }
 
-// refused checks that explain tells what the API server of the first cluster refuses, who undoes what
+// refusedWorks checks that explain tells what the API server of the first cluster refuses, who undoes what
 // the agent writes, and why a pod does not run.
-func (w *world) refused() {
+func refusedWorks(w *world.World) {
 	w.Helper()
-	works, core := w.works(0), kubernetes.NewForConfigOrDie(w.plane(0).REST()).CoreV1()
+	works, core := w.Works(0), kubernetes.NewForConfigOrDie(w.Spokes[0].REST()).CoreV1()
 
-	w.refuse("guarded", "no Mondays")
-	w.create(works, w.work(0, "webhook", "1", "guarded"))
-	w.blocked("webhook", workstate.Webhook, "no Mondays")
+	refuse(w, "guarded", "no Mondays")
+	w.Create(works, w.Work(0, "webhook", "1", "guarded"))
+	blocked(w, "webhook", workstate.Webhook, "no Mondays")
 
-	w.create(works, w.work(0, "fight", "ours", "fought"))
-	w.applied(works, "fight")
+	w.Create(works, w.Work(0, "fight", "ours", "fought"))
+	w.Applied(works, "fight")
 	kit.Eventually(w, "the agent notices the fight", func() error {
-		if _, err := core.ConfigMaps(w.targets[0]).Patch(w.Context(), "fought", types.MergePatchType, []byte(`{"data":{"k":"theirs"}}`),
+		if _, err := core.ConfigMaps(w.Targets[0]).Patch(w.Context(), "fought", types.MergePatchType, []byte(`{"data":{"k":"theirs"}}`),
 			metav1.PatchOptions{FieldManager: "their-operator"}); err != nil {
 			return err
 		}
@@ -127,22 +128,22 @@ func (w *world) refused() {
 		}
 		return nil
 	})
-	w.blocked("fight", workstate.Conflict, "their-operator")
+	blocked(w, "fight", workstate.Conflict, "their-operator")
 
 	// Without a scheduler, no kubelet of the control plane writes the pods' statuses.
 	const pod = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"NAME","namespace":%q},"spec":{"schedulerName":"none","containers":[{"name":"app","image":"app"}]}}`
-	w.createManifest("crash", strings.ReplaceAll(pod, "NAME", "crash"))
-	w.waits("crash", corev1.PodRunning, corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: "back-off 5m0s restarting failed container"})
-	w.blocked("crash", workstate.CrashLoop, "Pod "+w.targets[0]+"/crash")
-	w.createManifest("image", strings.ReplaceAll(pod, "NAME", "image"))
-	w.waits("image", corev1.PodPending, corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: "Back-off pulling image app"})
-	w.blocked("image", workstate.ImagePull, "pull secret")
+	createManifest(w, "crash", strings.ReplaceAll(pod, "NAME", "crash"))
+	waits(w, "crash", corev1.PodRunning, corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: "back-off 5m0s restarting failed container"})
+	blocked(w, "crash", workstate.CrashLoop, "Pod "+w.Targets[0]+"/crash")
+	createManifest(w, "image", strings.ReplaceAll(pod, "NAME", "image"))
+	waits(w, "image", corev1.PodPending, corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: "Back-off pulling image app"})
+	blocked(w, "image", workstate.ImagePull, "pull secret")
 }
 
 // waits has a Pod of the first cluster wait, in the status that a kubelet writes.
-func (w *world) waits(name string, phase corev1.PodPhase, why corev1.ContainerStateWaiting) {
+func waits(w *world.World, name string, phase corev1.PodPhase, why corev1.ContainerStateWaiting) {
 	w.Helper()
-	pods := kubernetes.NewForConfigOrDie(w.plane(0).REST()).CoreV1().Pods(w.targets[0])
+	pods := kubernetes.NewForConfigOrDie(w.Spokes[0].REST()).CoreV1().Pods(w.Targets[0])
 	kit.Eventually(w, "the Pod "+name, func() error {
 		pod, err := pods.Get(w.Context(), name, metav1.GetOptions{})
 		if err != nil {
@@ -159,7 +160,7 @@ func (w *world) waits(name string, phase corev1.PodPhase, why corev1.ContainerSt
 }
 
 // refuse has a webhook of the first cluster deny a ConfigMap of its namespace for objects.
-func (w *world) refuse(name, message string) {
+func refuse(w *world.World, name, message string) {
 	w.Helper()
 	server := httptest.NewTLSServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		var review admissionv1.AdmissionReview
@@ -172,8 +173,8 @@ func (w *world) refuse(name, message string) {
 	}))
 	w.Cleanup(server.Close)
 	none, fail := admissionregistrationv1.SideEffectClassNone, admissionregistrationv1.Fail
-	hooks := kubernetes.NewForConfigOrDie(w.plane(0).REST()).AdmissionregistrationV1().ValidatingWebhookConfigurations()
-	hook := "guard-" + w.targets[0]
+	hooks := kubernetes.NewForConfigOrDie(w.Spokes[0].REST()).AdmissionregistrationV1().ValidatingWebhookConfigurations()
+	hook := "guard-" + w.Targets[0]
 	_, err := hooks.Create(w.Context(), &admissionregistrationv1.ValidatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: hook},
 		Webhooks: []admissionregistrationv1.ValidatingWebhook{{
@@ -181,7 +182,7 @@ func (w *world) refuse(name, message string) {
 			ClientConfig: admissionregistrationv1.WebhookClientConfig{
 				URL: &server.URL, CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}),
 			},
-			NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: w.targets[0]}},
+			NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: w.Targets[0]}},
 			Rules: []admissionregistrationv1.RuleWithOperations{{
 				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create, admissionregistrationv1.Update},
 				Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"configmaps"}},
@@ -190,7 +191,7 @@ func (w *world) refuse(name, message string) {
 	}, metav1.CreateOptions{})
 	kit.NoError(w, err)
 	w.Cleanup(func() { _ = hooks.Delete(context.Background(), hook, metav1.DeleteOptions{}) })
-	configMaps := kubernetes.NewForConfigOrDie(w.plane(0).REST()).CoreV1().ConfigMaps(w.targets[0])
+	configMaps := kubernetes.NewForConfigOrDie(w.Spokes[0].REST()).CoreV1().ConfigMaps(w.Targets[0])
 	kit.Eventually(w, "the API server asks the webhook", func() error {
 		_, err := configMaps.Create(w.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		if err == nil {

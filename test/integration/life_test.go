@@ -4,195 +4,183 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/workwire/workwire/pkg/source"
 	"github.com/workwire/workwire/test/kit"
+	"github.com/workwire/workwire/test/kit/world"
 )
 
 func TestCreateUpdateDelete(t *testing.T) {
-	onBothBrokers(t, func(w *world) {
-		works := w.works(0)
-		w.hub()
-		w.agent(0, topicsOf(string(w.source)))
-		w.create(works, w.work(0, "web", "1", "a", "b"))
-		w.applied(works, "web")
-		w.holds(0, map[string]string{"a": "1", "b": "1"})
-		w.update(works, w.work(0, "web", "2", "b", "c"))
-		w.applied(works, "web")
-		w.holds(0, map[string]string{"b": "2", "c": "2"})
-		w.delete(works, "web")
-		w.gone(works, "web")
-		w.holds(0, nil)
-		w.noAppliedManifestWorks(0)
+	onBothBrokers(t, func(w *world.World) {
+		works := w.Works(0)
+		w.StartHub()
+		w.StartAgent(0)
+		w.Create(works, w.Work(0, "web", "1", "a", "b"))
+		w.Applied(works, "web")
+		w.Holds(0, map[string]string{"a": "1", "b": "1"})
+		w.Update(works, w.Work(0, "web", "2", "b", "c"))
+		w.Applied(works, "web")
+		w.Holds(0, map[string]string{"b": "2", "c": "2"})
+		w.Delete(works, "web")
+		w.Gone(works, "web")
+		w.Holds(0, nil)
+		w.NoAppliedManifestWorks(0)
 	})
 }
 
 // churn makes three works, has while done, and changes, deletes and creates works in it, which away
 // is to miss.
-func (w *world) churn(leave func() (back func())) {
-	works := w.works(0)
+func churn(w *world.World, leave func() (back func())) {
+	works := w.Works(0)
 	for _, name := range []string{"kept", "changed", "deleted"} {
-		w.create(works, w.work(0, name, "1", name))
+		w.Create(works, w.Work(0, name, "1", name))
 	}
-	w.applied(works, "kept", "changed", "deleted")
+	w.Applied(works, "kept", "changed", "deleted")
 
 	back := leave()
-	w.update(works, w.work(0, "changed", "2", "changed"))
-	w.delete(works, "deleted")
-	w.create(works, w.work(0, "created", "1", "created"))
-	w.create(works, w.work(0, "brief", "1", "brief"))
-	w.delete(works, "brief")
+	w.Update(works, w.Work(0, "changed", "2", "changed"))
+	w.Delete(works, "deleted")
+	w.Create(works, w.Work(0, "created", "1", "created"))
+	w.Create(works, w.Work(0, "brief", "1", "brief"))
+	w.Delete(works, "brief")
 	back()
 
-	w.applied(works, "kept", "changed", "created")
-	w.gone(works, "deleted", "brief")
-	w.holds(0, map[string]string{"kept": "1", "changed": "2", "created": "1"})
+	w.Applied(works, "kept", "changed", "created")
+	w.Gone(works, "deleted", "brief")
+	w.Holds(0, map[string]string{"kept": "1", "changed": "2", "created": "1"})
 	for _, name := range []string{"kept", "changed", "created"} {
-		w.delete(works, name)
+		w.Delete(works, name)
 	}
-	w.gone(works, "kept", "changed", "created")
-	w.holds(0, nil)
-	w.noAppliedManifestWorks(0)
+	w.Gone(works, "kept", "changed", "created")
+	w.Holds(0, nil)
+	w.NoAppliedManifestWorks(0)
 }
 
 func TestAgentAway(t *testing.T) {
-	onBothBrokers(t, func(w *world) {
-		w.hub()
-		stop := w.agent(0, topicsOf(string(w.source)))
-		w.churn(func() func() {
+	onBothBrokers(t, func(w *world.World) {
+		w.StartHub()
+		stop := w.StartAgent(0).Stop
+		churn(w, func() func() {
 			stop()
-			return func() { w.agent(0, topicsOf(string(w.source))) }
+			return func() { w.StartAgent(0) }
 		})
 	})
 }
 
 func TestHubAway(t *testing.T) {
-	onBothBrokers(t, func(w *world) {
-		stop := w.hub()
-		w.agent(0, topicsOf(string(w.source)))
-		w.churn(func() func() {
+	onBothBrokers(t, func(w *world.World) {
+		stop := w.StartHub().Stop
+		w.StartAgent(0)
+		churn(w, func() func() {
 			stop()
-			return func() { w.hub() }
+			return func() { w.StartHub() }
 		})
 	})
 }
 
 func TestBrokerAway(t *testing.T) {
-	onBothBrokers(t, func(w *world) {
-		w.hub()
-		w.agent(0, topicsOf(string(w.source)))
-		w.churn(func() func() {
-			w.broker.Stop()
-			return func() { w.broker.Restart(w) }
+	onBothBrokers(t, func(w *world.World) {
+		w.StartHub()
+		w.StartAgent(0)
+		churn(w, func() func() {
+			w.Broker.Stop()
+			return func() { w.Broker.Restart(w) }
 		})
 	})
 }
 
 func TestBrokerRestartAmidst100Works(t *testing.T) {
-	onBothBrokers(t, func(w *world) {
+	onBothBrokers(t, func(w *world.World) {
 		const n = 100
-		works := w.works(0)
-		w.hub()
-		w.agent(0, topicsOf(string(w.source)))
+		works := w.Works(0)
+		w.StartHub()
+		w.StartAgent(0)
 		var names []string
 		want := map[string]string{}
 		for i := range n {
 			name := fmt.Sprintf("web-%d", i)
 			names = append(names, name)
 			want[name] = "1"
-			w.create(works, w.work(0, name, "1", name))
+			w.Create(works, w.Work(0, name, "1", name))
 			if i == n/2 {
-				w.broker.Restart(w)
+				w.Broker.Restart(w)
 			}
 		}
-		w.applied(works, names...)
-		w.holds(0, want)
+		w.Applied(works, names...)
+		w.Holds(0, want)
 		for i, name := range names {
-			w.delete(works, name)
+			w.Delete(works, name)
 			if i == n/2 {
-				w.broker.Restart(w)
+				w.Broker.Restart(w)
 			}
 		}
-		w.gone(works, names...)
-		w.holds(0, nil)
-		w.noAppliedManifestWorks(0)
+		w.Gone(works, names...)
+		w.Holds(0, nil)
+		w.NoAppliedManifestWorks(0)
 	})
 }
 
 func TestTwoAgents(t *testing.T) {
-	onBothBrokers(t, func(w *world) {
-		w.hub()
-		for i := range w.clusters {
-			w.agent(i, topicsOf(string(w.source)))
-			w.create(w.works(i), w.work(i, "web", fmt.Sprint(i), "a"))
+	onBothBrokers(t, func(w *world.World) {
+		w.StartHub()
+		for i := range w.Clusters {
+			w.StartAgent(i)
+			w.Create(w.Works(i), w.Work(i, "web", fmt.Sprint(i), "a"))
 		}
-		for i := range w.clusters {
-			w.applied(w.works(i), "web")
-			w.holds(i, map[string]string{"a": fmt.Sprint(i)})
+		for i := range w.Clusters {
+			w.Applied(w.Works(i), "web")
+			w.Holds(i, map[string]string{"a": fmt.Sprint(i)})
 		}
-		w.delete(w.works(0), "web")
-		w.gone(w.works(0), "web")
-		w.holds(0, nil)
-		w.holds(1, map[string]string{"a": "1"})
-		w.applied(w.works(1), "web")
+		w.Delete(w.Works(0), "web")
+		w.Gone(w.Works(0), "web")
+		w.Holds(0, nil)
+		w.Holds(1, map[string]string{"a": "1"})
+		w.Applied(w.Works(1), "web")
 	})
 }
 
 func TestOneAgentOfTwoSources(t *testing.T) {
-	onBothBrokers(t, func(w *world) {
-		w.hub()
-		client, err := source.New(source.Config{
-			SourceID: w.sdk, Topics: topicsOf(string(w.sdk)), StateFile: w.TempDir() + "/state.db", Logger: kit.Logger(w),
-			Transport: w.transport(string(w.sdk), string(w.sdk), topicsOf(string(w.sdk))),
-		})
-		kit.NoError(w, err)
-		kit.Run(w, "source", client.Run)
-		fromHub, fromSDK := w.works(0), client.ManifestWorks(string(w.clusters[0]))
-		stop := w.agent(0, topicsOf("+"))
-		w.create(fromHub, w.work(0, "web", "hub", "a"))
-		w.create(fromSDK, w.work(0, "web", "sdk", "b"))
-		w.applied(fromHub, "web")
-		w.applied(fromSDK, "web")
-		w.holds(0, map[string]string{"a": "hub", "b": "sdk"})
+	onBothBrokers(t, func(w *world.World) {
+		w.StartHub()
+		fromHub, fromSDK := w.Works(0), w.StartSDK(w.Other).ManifestWorks(string(w.Clusters[0]))
+		stop := w.StartAgent(0, world.Serve("+")).Stop
+		w.Create(fromHub, w.Work(0, "web", "hub", "a"))
+		w.Create(fromSDK, w.Work(0, "web", "sdk", "b"))
+		w.Applied(fromHub, "web")
+		w.Applied(fromSDK, "web")
+		w.Holds(0, map[string]string{"a": "hub", "b": "sdk"})
 
 		stop()
-		w.update(fromSDK, w.work(0, "web", "sdk again", "b"))
-		w.agent(0, topicsOf("+"))
-		w.applied(fromSDK, "web")
-		w.delete(fromHub, "web")
-		w.gone(fromHub, "web")
-		w.holds(0, map[string]string{"b": "sdk again"})
-		w.delete(fromSDK, "web")
-		w.gone(fromSDK, "web")
-		w.holds(0, nil)
-		w.noAppliedManifestWorks(0)
+		w.Update(fromSDK, w.Work(0, "web", "sdk again", "b"))
+		w.StartAgent(0, world.Serve("+"))
+		w.Applied(fromSDK, "web")
+		w.Delete(fromHub, "web")
+		w.Gone(fromHub, "web")
+		w.Holds(0, map[string]string{"b": "sdk again"})
+		w.Delete(fromSDK, "web")
+		w.Gone(fromSDK, "web")
+		w.Holds(0, nil)
+		w.NoAppliedManifestWorks(0)
 	})
 }
 
 // TestAgentServesMoreSources: an agent whose topics named one source, and name all from now on, keeps
 // the objects of the works that it has applied, and serves another source.
 func TestAgentServesMoreSources(t *testing.T) {
-	onBothBrokers(t, func(w *world) {
-		w.hub()
-		client, err := source.New(source.Config{
-			SourceID: w.sdk, Topics: topicsOf(string(w.sdk)), StateFile: w.TempDir() + "/state.db", Logger: kit.Logger(w),
-			Transport: w.transport(string(w.sdk), string(w.sdk), topicsOf(string(w.sdk))),
-		})
-		kit.NoError(w, err)
-		kit.Run(w, "source", client.Run)
-		fromHub, fromSDK := w.works(0), client.ManifestWorks(string(w.clusters[0]))
-		stop := w.agent(0, topicsOf(string(w.source)))
-		w.create(fromHub, w.work(0, "web", "hub", "a"))
-		w.applied(fromHub, "web")
-		before, err := w.configMaps(0)
+	onBothBrokers(t, func(w *world.World) {
+		w.StartHub()
+		fromHub, fromSDK := w.Works(0), w.StartSDK(w.Other).ManifestWorks(string(w.Clusters[0]))
+		stop := w.StartAgent(0).Stop
+		w.Create(fromHub, w.Work(0, "web", "hub", "a"))
+		w.Applied(fromHub, "web")
+		before, err := w.ConfigMaps(0)
 		kit.NoError(w, err)
 		stop()
-		w.agent(0, topicsOf("+"))
-		w.create(fromSDK, w.work(0, "web", "sdk", "b"))
-		w.applied(fromSDK, "web")
-		w.update(fromHub, w.work(0, "web", "hub again", "a"))
-		w.applied(fromHub, "web")
-		w.holds(0, map[string]string{"a": "hub again", "b": "sdk"})
-		after, err := w.configMaps(0)
+		w.StartAgent(0, world.Serve("+"))
+		w.Create(fromSDK, w.Work(0, "web", "sdk", "b"))
+		w.Applied(fromSDK, "web")
+		w.Update(fromHub, w.Work(0, "web", "hub again", "a"))
+		w.Applied(fromHub, "web")
+		w.Holds(0, map[string]string{"a": "hub again", "b": "sdk"})
+		after, err := w.ConfigMaps(0)
 		kit.NoError(w, err)
 		for _, c := range after {
 			if c.Name == "a" && c.UID != before[0].UID {

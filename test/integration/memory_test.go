@@ -31,32 +31,32 @@ func TestHubWithAnEmptyAPI(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := newMove(t, way.keepState)
-			stopHub, stopAgent := m.hubAt(0), m.agentAt(0, string(m.clusters[0]))
+			stopHub, stopAgent := m.hubAt(0), m.agentAt(0, string(m.Clusters[0]))
 			names := []string{"w0", "w1", "w2", "w3"}
 			for _, name := range names {
-				m.create(m.works(0), m.work(0, name, "one", name))
+				m.Create(m.Works(0), m.Work(0, name, "one", name))
 			}
-			m.applied(m.works(0), names...)
+			m.Applied(m.Works(0), names...)
 			before := m.objects()
 			stopHub()
 			if way.restart {
 				stopAgent()
 			}
 
-			m.broker = m.brokers[0]
-			stopHub = m.hub(func(c *hub.Config) { c.REST = empty.REST() })
+			m.Broker = m.brokers[0]
+			stopHub = m.StartHub(func(c *hub.Config) { c.REST = empty.REST() }).Stop
 			if way.restart {
-				stopAgent = m.agentAt(0, string(m.clusters[0]))
+				stopAgent = m.agentAt(0, string(m.Clusters[0]))
 			}
 			m.awaitHeld(4)
 			m.sameObjects(before)
 
 			_, err := kubernetes.NewForConfigOrDie(empty.REST()).CoreV1().Namespaces().Create(t.Context(),
-				&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: string(m.clusters[0])}}, metav1.CreateOptions{})
+				&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: string(m.Clusters[0])}}, metav1.CreateOptions{})
 			kit.NoError(t, err)
-			restored := workclient.NewForConfigOrDie(empty.REST()).WorkV1().ManifestWorks(string(m.clusters[0]))
-			m.create(restored, m.work(0, "w0", "one", "w0"))
-			m.applied(restored, "w0")
+			restored := workclient.NewForConfigOrDie(empty.REST()).WorkV1().ManifestWorks(string(m.Clusters[0]))
+			m.Create(restored, m.Work(0, "w0", "one", "w0"))
+			m.Applied(restored, "w0")
 			m.awaitHeld(3)
 			m.sameObjects(before)
 			m.release("w1")
@@ -66,12 +66,12 @@ func TestHubWithAnEmptyAPI(t *testing.T) {
 			stopHub()
 			if way.restart {
 				stopAgent()
-				m.agentAt(0, string(m.clusters[0]))
+				m.agentAt(0, string(m.Clusters[0]))
 			}
 
 			m.hubAt(0)
 			m.awaitHeld(0)
-			m.applied(m.works(0), names...)
+			m.Applied(m.Works(0), names...)
 			now := m.objects()
 			delete(now, "w1") // it is applied again
 			if len(now) != 3 || now["w0"] != before["w0"] || now["w2"] != before["w2"] || now["w3"] != before["w3"] {

@@ -8,14 +8,15 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/workwire/workwire/broker"
 	"github.com/workwire/workwire/broker/brokertest"
 	"github.com/workwire/workwire/pkg/agent"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workclient "github.com/workwire/workwire/pkg/client/clientset/versioned"
 	"github.com/workwire/workwire/test/kit"
+	"github.com/workwire/workwire/test/kit/world"
 )
 
 // moved are the ConfigMaps of the work "web".
@@ -24,16 +25,16 @@ var moved = []string{"c0", "c1", "c2"}
 // move is a world with two brokers that take the same users, and one cluster that moves from the
 // first to the second, as docs/brokers.md describes it.
 type move struct {
-	*world
+	*world.World
 	brokers  [2]*brokertest.Running
 	stateDir string // of the agent, "" for none
 }
 
 func newMove(t *testing.T, keepState bool) *move {
 	t.Helper()
-	m := &move{world: newWorld(t)}
-	m.brokers[0] = startBroker(t, m.users)
-	m.brokers[1] = brokertest.StartMosquitto(t, m.users)
+	m := &move{World: newWorld(t)}
+	m.brokers[0] = brokertest.Start(t, broker.Config{Users: m.Users})
+	m.brokers[1] = brokertest.StartMosquitto(t, m.Users)
 	if keepState {
 		m.stateDir = t.TempDir()
 	}
@@ -43,41 +44,37 @@ func newMove(t *testing.T, keepState bool) *move {
 // hubAt starts the hub at broker i.
 func (m *move) hubAt(i int) (stop func()) {
 	m.Helper()
-	m.broker = m.brokers[i]
-	return m.hub()
+	m.Broker = m.brokers[i]
+	return m.StartHub().Stop
 }
 
 // agentAt starts the agent at broker i. An empty id stands for the hash of the broker's address.
 func (m *move) agentAt(i int, id string) (stop func()) {
 	m.Helper()
-	m.broker = m.brokers[i]
-	return m.agent(0, topicsOf(string(m.source)), func(c *agent.Config) {
+	m.Broker = m.brokers[i]
+	return m.StartAgent(0, func(c *agent.Config) {
 		c.AgentID, c.StateDir, c.EvictionGrace, c.SyncInterval = id, m.stateDir, 3*time.Second, time.Second
-	})
+	}).Stop
 }
 
 // put creates or updates the work "web", and waits until it is applied.
 func (m *move) put(value string) {
 	m.Helper()
-	work, works := m.work(0, "web", value, moved...), m.works(0)
-	if _, err := works.Create(m.Context(), work, metav1.CreateOptions{}); apierrors.IsAlreadyExists(err) {
-		m.update(works, work)
-	} else if err != nil {
-		m.Fatal(err)
-	}
-	m.applied(works, "web")
+	works := m.Works(0)
+	m.Put(works, m.Work(0, "web", value, moved...))
+	m.Applied(works, "web")
 }
 
 func (m *move) deleteWork() {
 	m.Helper()
-	m.delete(m.works(0), "web")
-	m.gone(m.works(0), "web")
+	m.Delete(m.Works(0), "web")
+	m.Gone(m.Works(0), "web")
 }
 
 // objects returns the UID and the value of each ConfigMap on the cluster, by name.
 func (m *move) objects() map[string]string {
 	m.Helper()
-	list, err := m.configMaps(0)
+	list, err := m.ConfigMaps(0)
 	kit.NoError(m, err)
 	out := map[string]string{}
 	for _, c := range list {
@@ -90,7 +87,7 @@ func (m *move) objects() map[string]string {
 func (m *move) appliedManifestWorks() []workv1.AppliedManifestWork {
 	m.Helper()
 	list, err := workclient.NewForConfigOrDie(spokePlane.REST()).WorkV1().AppliedManifestWorks().List(m.Context(),
-		metav1.ListOptions{LabelSelector: workv1.OriginalSourceLabelKey + "=" + string(m.source)})
+		metav1.ListOptions{LabelSelector: workv1.OriginalSourceLabelKey + "=" + string(m.Source)})
 	kit.NoError(m, err)
 	return list.Items
 }
@@ -119,7 +116,7 @@ func (m *move) awaitOnly(i int) {
 func (m *move) owned() {
 	m.Helper()
 	owner := m.appliedManifestWorks()[0]
-	list, err := m.configMaps(0)
+	list, err := m.ConfigMaps(0)
 	kit.NoError(m, err)
 	for _, c := range list {
 		if owners := c.OwnerReferences; len(owners) != 1 || owners[0].UID != owner.UID {
@@ -146,7 +143,7 @@ func TestMove(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			m := newMove(t, keepState)
-			stopHub, stopAgent := m.hubAt(0), m.agentAt(0, string(m.clusters[0]))
+			stopHub, stopAgent := m.hubAt(0), m.agentAt(0, string(m.Clusters[0]))
 			m.put("one")
 			m.awaitOnly(0)
 			before := m.objects()
@@ -154,7 +151,7 @@ func TestMove(t *testing.T) {
 				t.Fatalf("the objects are %v", before)
 			}
 			stopAgent()
-			stopAgent = m.agentAt(1, string(m.clusters[0]))
+			stopAgent = m.agentAt(1, string(m.Clusters[0]))
 			m.sameObjects(before) // without a hub, the agent does not know the works
 			stopHub()
 			m.hubAt(1)
@@ -168,7 +165,7 @@ func TestMove(t *testing.T) {
 				}
 			}
 			stopAgent()
-			m.agentAt(1, string(m.clusters[0])) // a restart finds nothing left of the move
+			m.agentAt(1, string(m.Clusters[0])) // a restart finds nothing left of the move
 			m.deleteWork()
 			if left := m.objects(); len(left) > 0 {
 				t.Errorf("the deletion left %v", left)

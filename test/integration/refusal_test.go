@@ -16,6 +16,7 @@ import (
 	"github.com/workwire/workwire/pkg/transport/config"
 	"github.com/workwire/workwire/pkg/transport/mqtt"
 	"github.com/workwire/workwire/test/kit"
+	"github.com/workwire/workwire/test/kit/world"
 )
 
 // TestRefusals connects with invalid certificates, and checks the logs of both sides.
@@ -31,7 +32,7 @@ func TestRefusals(t *testing.T) {
 		w.refused("former authority", former, "does not trust the authority of this client's certificate", "unknown authority")
 		w.accepted(w.pair("former"))
 
-		foreign := &secured{world: &world{T: w.T, source: w.source, clusters: w.clusters}, dir: w.TempDir()}
+		foreign := &secured{World: &world.World{TB: w, Source: w.Source, Clusters: w.Clusters}, dir: w.TempDir()}
 		foreign.configure()
 		w.refused("foreign authority", foreign.pair(w.cluster()), "does not trust the authority of this client's certificate", "unknown authority")
 		w.refused("no certificate", pair{}, "the broker wants a client certificate", "didn't provide a certificate")
@@ -73,7 +74,7 @@ func TestBrokerRefused(t *testing.T) {
 			text := "certificates:\n- {name: broker, role: broker, hosts: [127.0.0.1], validity: 24h}\n- {name: agent, role: agent, validity: 24h}\n"
 			list, err := certificates.Parse([]byte(text))
 			kit.NoError(t, err)
-			ours, other := &secured{world: &world{T: t}, dir: t.TempDir()}, &secured{world: &world{T: t}, dir: t.TempDir()}
+			ours, other := &secured{World: &world.World{TB: t}, dir: t.TempDir()}, &secured{World: &world.World{TB: t}, dir: t.TempDir()}
 			for _, w := range []*secured{ours, other} {
 				manager, err := certificates.New(certificates.ManagerConfig{Config: list, Dir: w.dir, Now: func() time.Time { return time.Now().Add(-test.age) }})
 				kit.NoError(t, err)
@@ -129,15 +130,15 @@ func (p pair) notAfter(w *secured) time.Time {
 
 func (w *secured) accepted(p pair) {
 	w.Helper()
-	w.connect(w.broker.Addr, p, "connected to the broker")
+	w.connect(w.Broker.Addr, p, "connected to the broker")
 }
 
 // refused checks that the client's log has the advice, and the log of work-broker the reason.
 func (w *secured) refused(what string, p pair, advice, reason string) {
 	w.Helper()
 	w.Log(what)
-	w.connect(w.broker.Addr, p, advice)
-	if w.broker.Broker == nil {
+	w.connect(w.Broker.Addr, p, advice)
+	if w.Broker.Broker == nil {
 		return
 	}
 	w.log.Await(w, regexp.QuoteMeta(reason))

@@ -22,6 +22,7 @@ import (
 	"github.com/workwire/workwire/pkg/hub"
 	"github.com/workwire/workwire/pkg/security/certificates"
 	"github.com/workwire/workwire/test/kit"
+	"github.com/workwire/workwire/test/kit/world"
 )
 
 const (
@@ -34,8 +35,8 @@ const (
 func TestRotation(t *testing.T) {
 	onBothSecuredBrokers(t, func(w *secured) {
 		hubSide, agentSide := w.certified("hub", "hub"), w.certified(w.cluster(), w.cluster())
-		w.hub(func(c *hub.Config) { c.Transport = hubSide })
-		w.agent(1, topicsOf(string(w.source)), func(c *agent.Config) { c.Transport = agentSide })
+		w.StartHub(func(c *hub.Config) { c.Transport = hubSide })
+		w.StartAgent(1, func(c *agent.Config) { c.Transport = agentSide })
 		kit.Eventually(w, "both connect", func() error {
 			if hubSide.connections() == 0 || agentSide.connections() == 0 {
 				return errors.New("they have not")
@@ -110,9 +111,9 @@ type stream struct {
 func (w *secured) stream() *stream {
 	w.Helper()
 	s := &stream{secured: w}
-	client := w.works(1)
+	client := w.Works(1)
 	for i := range changing {
-		w.create(client, w.work(1, fmt.Sprintf("work-%d", i), "0", fmt.Sprintf("c%d", i)))
+		w.Create(client, w.Work(1, fmt.Sprintf("work-%d", i), "0", fmt.Sprintf("c%d", i)))
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s.end = cancel
@@ -139,7 +140,7 @@ func (w *secured) stream() *stream {
 }
 
 func (s *stream) manifest(i int, n int64) []byte {
-	return configMap(s.targets[1], fmt.Sprintf("c%d", i), fmt.Sprint(n)).Raw
+	return world.ConfigMap(s.Targets[1], fmt.Sprintf("c%d", i), fmt.Sprint(n)).Raw
 }
 
 // goOn waits until that many more changes have arrived at the cluster.
@@ -147,7 +148,7 @@ func (s *stream) goOn(more int64) {
 	s.Helper()
 	want := s.changes.Load() + more
 	kit.Eventually(s, "changes arrive at the cluster", func() error {
-		list, err := s.configMaps(1)
+		list, err := s.ConfigMaps(1)
 		if err != nil {
 			return err
 		}
@@ -169,14 +170,14 @@ func (s *stream) stop() int {
 	want := map[string]string{}
 	for i := range changing {
 		name := fmt.Sprintf("work-%d", i)
-		s.applied(s.works(1), name)
-		work, err := s.works(1).Get(s.Context(), name, metav1.GetOptions{})
+		s.Applied(s.Works(1), name)
+		work, err := s.Works(1).Get(s.Context(), name, metav1.GetOptions{})
 		kit.NoError(s, err)
 		var manifest corev1.ConfigMap
 		kit.NoError(s, json.Unmarshal(work.Spec.Workload.Manifests[0].Raw, &manifest))
 		want[manifest.Name] = manifest.Data["k"]
 	}
-	s.holds(1, want)
+	s.Holds(1, want)
 	return int(s.changes.Load())
 }
 
@@ -195,7 +196,7 @@ func (w *secured) served() string {
 	kit.NoError(w, err)
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(data)
-	conn, err := tls.Dial("tcp", w.broker.Addr, &tls.Config{ServerName: "127.0.0.1", RootCAs: pool})
+	conn, err := tls.Dial("tcp", w.Broker.Addr, &tls.Config{ServerName: "127.0.0.1", RootCAs: pool})
 	kit.NoError(w, err)
 	defer func() { _ = conn.Close() }()
 	return conn.ConnectionState().PeerCertificates[0].Issuer.CommonName

@@ -15,14 +15,12 @@ import (
 	"time"
 
 	cloudevents "github.com/cloudevents/sdk-go/v2/event"
-	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/workwire/workwire/broker"
-	"github.com/workwire/workwire/broker/brokertest"
 	"github.com/workwire/workwire/pkg/agent"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workclientv1 "github.com/workwire/workwire/pkg/client/clientset/versioned/typed/work/v1"
@@ -35,6 +33,7 @@ import (
 	"github.com/workwire/workwire/pkg/wire"
 	"github.com/workwire/workwire/test/kit"
 	"github.com/workwire/workwire/test/kit/wiretap"
+	"github.com/workwire/workwire/test/kit/world"
 )
 
 // seals are the sealing keys of clusters and the signing key of a source, in files.
@@ -45,7 +44,7 @@ type seals struct {
 }
 
 // newSeals returns a key for each cluster, the same for all.
-func newSeals(t *testing.T, source wire.SourceID, clusters ...wire.ClusterName) *seals {
+func newSeals(t testing.TB, source wire.SourceID, clusters ...wire.ClusterName) *seals {
 	t.Helper()
 	s := &seals{keys: newKeys(t, source), dir: t.TempDir(), unseal: filepath.Join(t.TempDir(), "unseal.key")}
 	s.sealTo(s.newKey(s.unseal), clusters...)
@@ -109,7 +108,7 @@ type recording struct {
 }
 
 // record returns what is heard at an address, at which it stands before the one of a broker.
-func record(t *testing.T, to string) (*recording, string) {
+func record(t testing.TB, to string) (*recording, string) {
 	t.Helper()
 	heard := &recording{}
 	tap, err := wiretap.Start(to, heard)
@@ -158,20 +157,20 @@ func filesHold(t testing.TB, dir, value string) (holds bool) {
 
 // secretWork returns a work with a Secret of the value for a cluster. kubectl would leave a copy of it
 // in the annotation.
-func (w *world) secretWork(i int, name, value string) *workv1.ManifestWork {
+func secretWork(w *world.World, i int, name, value string) *workv1.ManifestWork {
 	raw := fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Secret","metadata":{"name":%q,"namespace":%q},"data":{"k":%q}}`,
-		name, w.targets[i], base64.StdEncoding.EncodeToString([]byte(value)))
+		name, w.Targets[i], base64.StdEncoding.EncodeToString([]byte(value)))
 	work := &workv1.ManifestWork{ObjectMeta: metav1.ObjectMeta{
-		Namespace: string(w.clusters[i]), Name: name, Annotations: map[string]string{"kubectl.kubernetes.io/last-applied-configuration": string(raw)},
+		Namespace: string(w.Clusters[i]), Name: name, Annotations: map[string]string{"kubectl.kubernetes.io/last-applied-configuration": string(raw)},
 	}}
 	work.Spec.Workload.Manifests = []workv1.Manifest{{RawExtension: runtime.RawExtension{Raw: raw}}}
 	return work
 }
 
 // hasSecret waits until a cluster has a Secret of a value.
-func (w *world) hasSecret(i int, name, value string) {
+func hasSecret(w *world.World, i int, name, value string) {
 	w.Helper()
-	secrets := kubernetes.NewForConfigOrDie(w.plane(i).REST()).CoreV1().Secrets(w.targets[i])
+	secrets := kubernetes.NewForConfigOrDie(w.Spokes[i].REST()).CoreV1().Secrets(w.Targets[i])
 	kit.Eventually(w, "the cluster has Secret "+name, func() error {
 		secret, err := secrets.Get(w.Context(), name, metav1.GetOptions{})
 		if err == nil && string(secret.Data["k"]) != value {
@@ -182,7 +181,7 @@ func (w *world) hasSecret(i int, name, value string) {
 }
 
 // appliedReason waits until a work has a condition Applied of a reason for its newest generation.
-func (w *world) appliedReason(works workclientv1.ManifestWorkInterface, name, reason string) {
+func appliedReason(w *world.World, works workclientv1.ManifestWorkInterface, name, reason string) {
 	w.Helper()
 	kit.Eventually(w, name+" has reason "+reason, func() error {
 		work, err := works.Get(w.Context(), name, metav1.GetOptions{})
@@ -206,38 +205,38 @@ func TestSealedFromBroker(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
 			brokerDir, stateDir := t.TempDir(), t.TempDir()
-			w.broker = brokertest.Start(t, broker.Config{Users: w.users, DataDir: brokerDir})
-			tap, address := record(t, w.broker.Addr)
-			w.broker.Addr = address
-			s := newSeals(t, w.source)
+			w.StartBroker(broker.Config{DataDir: brokerDir})
+			tap, address := record(t, w.Broker.Addr)
+			w.Broker.Addr = address
+			s := newSeals(t, w.Source)
 			if sealed {
-				s.sealTo(s.newKey(s.unseal), w.clusters[0])
-				s.required = []wire.ClusterName{w.clusters[0]}
+				s.sealTo(s.newKey(s.unseal), w.Clusters[0])
+				s.required = []wire.ClusterName{w.Clusters[0]}
 			}
-			w.hub(s.seals)
+			w.StartHub(s.seals)
 			start := func() func() {
-				return w.agent(0, topicsOf(string(w.source)), s.trusts, s.opens(), func(c *agent.Config) { c.StateDir = stateDir })
+				return w.StartAgent(0, s.trusts, s.opens(), func(c *agent.Config) { c.StateDir = stateDir }).Stop
 			}
 			stop := start()
 			first, second := kit.Unique("first-value-of-the-secret"), kit.Unique("second-value-of-the-secret")
-			works := w.works(0)
-			w.create(works, w.secretWork(0, "s", first))
-			w.applied(works, "s")
-			w.hasSecret(0, "s", first)
+			works := w.Works(0)
+			w.Create(works, secretWork(w, 0, "s", first))
+			w.Applied(works, "s")
+			hasSecret(w, 0, "s", first)
 			stop()
 			late := kit.Unique("late")
-			w.create(works, w.secretWork(0, late, second)) // the broker keeps it for the agent
+			w.Create(works, secretWork(w, 0, late, second)) // the broker keeps it for the agent
 			kit.True(t, "the broker has an event for the agent that is away", func() bool { return filesHold(t, brokerDir, late) })
 			onDisk := filesHold(t, brokerDir, second)
 			stop = start()
-			w.applied(works, late)
-			w.hasSecret(0, late, second)
+			w.Applied(works, late)
+			hasSecret(w, 0, late, second)
 			stop()
 			onDisk = onDisk || sealed && filesHold(t, brokerDir, second)
 			start()
 			for _, name := range []string{"s", late} {
-				w.delete(works, name)
-				w.gone(works, name)
+				w.Delete(works, name)
+				w.Gone(works, name)
 			}
 			heard := tap.bytes()
 			for what, has := range map[string]bool{
@@ -255,74 +254,67 @@ func TestSealedFromBroker(t *testing.T) {
 // TestSealingKeys: the way from no key to a replaced one. Nothing goes out in clear that must not.
 func TestSealingKeys(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.broker = startBroker(w, w.users)
-	s := newSeals(t, w.source)
+	w := withBroker(t)
+	s := newSeals(t, w.Source)
 	s.required = []wire.ClusterName{sealing.AllClusters}
-	w.hub(s.seals)
+	w.StartHub(s.seals)
 	next := filepath.Join(t.TempDir(), "next.key")
-	w.agent(0, topicsOf(string(w.source)), s.trusts, s.opens(s.unseal))
-	works := w.works(0)
-	w.create(works, w.secretWork(0, "s", "one"))
-	w.appliedReason(works, "s", "NoSealKey")
-	s.sealTo(s.newKey(next), w.clusters[0]) // not the one that the agent has
-	w.appliedReason(works, "s", workv1.ReasonNoUnsealKey)
+	w.StartAgent(0, s.trusts, s.opens(s.unseal))
+	works := w.Works(0)
+	w.Create(works, secretWork(w, 0, "s", "one"))
+	appliedReason(w, works, "s", "NoSealKey")
+	s.sealTo(s.newKey(next), w.Clusters[0]) // not the one that the agent has
+	appliedReason(w, works, "s", workv1.ReasonNoUnsealKey)
 	data, err := os.ReadFile(next)
 	kit.NoError(t, err)
 	s.replace(s.unseal, data)
-	w.applied(works, "s")
-	w.hasSecret(0, "s", "one")
-	w.update(works, w.secretWork(0, "s", "two"))
-	w.applied(works, "s")
-	w.hasSecret(0, "s", "two")
-	kit.NoError(t, os.Remove(filepath.Join(s.dir, string(w.clusters[0])+".pub")))
-	w.update(works, w.secretWork(0, "s", "three")) // sealed to the former key
-	w.applied(works, "s")
-	w.hasSecret(0, "s", "three")
-	w.delete(works, "s")
-	w.gone(works, "s")
+	w.Applied(works, "s")
+	hasSecret(w, 0, "s", "one")
+	w.Update(works, secretWork(w, 0, "s", "two"))
+	w.Applied(works, "s")
+	hasSecret(w, 0, "s", "two")
+	kit.NoError(t, os.Remove(filepath.Join(s.dir, string(w.Clusters[0])+".pub")))
+	w.Update(works, secretWork(w, 0, "s", "three")) // sealed to the former key
+	w.Applied(works, "s")
+	hasSecret(w, 0, "s", "three")
+	w.Delete(works, "s")
+	w.Gone(works, "s")
 }
 
 // TestSealedSDK: a source of the SDK seals for one cluster and sends another one its specs in clear.
 func TestSealedSDK(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.broker = startBroker(w, w.users)
-	tap, address := record(t, w.broker.Addr)
-	w.broker.Addr = address
-	s := newSeals(t, w.sdk, w.clusters[0])
+	w := withBroker(t)
+	tap, address := record(t, w.Broker.Addr)
+	w.Broker.Addr = address
+	s := newSeals(t, w.Other, w.Clusters[0])
 	sign, seal := s.sealer()
 	auditPath := filepath.Join(t.TempDir(), "audit.log")
 	records, err := audit.Open(audit.Config{Path: auditPath, Program: "my-source", Logger: kit.Logger(w)})
 	kit.NoError(t, err)
 	kit.Run(t, "audit log", func(ctx context.Context) error { records.Run(ctx); return nil })
-	client, err := source.New(source.Config{
-		SourceID: w.sdk, Topics: topicsOf(string(w.sdk)), StateFile: t.TempDir() + "/state.db", Sign: sign, Seal: seal, Audit: records, Logger: kit.Logger(w),
-		Transport: w.transport(string(w.sdk), string(w.sdk), topicsOf(string(w.sdk))),
-	})
-	kit.NoError(t, err)
-	kit.Run(t, "source", client.Run)
-	w.agent(0, topicsOf(string(w.sdk)), s.trusts, s.opens())
-	w.agent(1, topicsOf(string(w.sdk)), s.trusts)
+	client := w.StartSDK(w.Other, func(c *source.Config) { c.Sign, c.Seal, c.Audit = sign, seal, records })
+	w.StartAgent(0, world.Serve(w.Other), s.trusts, s.opens())
+	w.StartAgent(1, world.Serve(w.Other), s.trusts)
 	value := kit.Unique("value-of-the-secret")
-	for i, cluster := range w.clusters {
+	for i, cluster := range w.Clusters {
 		works := client.ManifestWorks(string(cluster))
-		work := w.work(i, "w", "clear", "c")
+		work := w.Work(i, "w", "clear", "c")
 		if i == 0 {
-			work = w.secretWork(i, "w", value)
+			work = secretWork(w, i, "w", value)
 		}
-		w.create(works, work)
-		w.applied(works, "w")
+		w.Create(works, work)
+		w.Applied(works, "w")
 	}
-	w.hasSecret(0, "w", value)
-	w.holds(1, map[string]string{"c": "clear"})
+	hasSecret(w, 0, "w", value)
+	w.Holds(1, map[string]string{"c": "clear"})
 	if heard := tap.bytes(); holdsValue(heard, value) || !holdsValue(heard, `"clear"`) {
 		t.Error("want the secret sealed, and the other work in clear")
 	}
 	log, err := os.ReadFile(auditPath)
 	kit.NoError(t, err)
 	for _, want := range []string{
-		`"program":"my-source","event":"publish","verdict":"sent"`, `"event":"receive","verdict":"accepted","identity":"` + string(w.clusters[0]) + `"`,
+		`"program":"my-source","event":"publish","verdict":"sent"`, `"event":"receive","verdict":"accepted","identity":"` + string(w.Clusters[0]) + `"`,
 	} {
 		if !bytes.Contains(log, []byte(want)) {
 			t.Errorf("the audit log lacks %s:\n%s", want, log)
@@ -331,14 +323,14 @@ func TestSealedSDK(t *testing.T) {
 	if holdsValue(log, value) {
 		t.Error("the audit log has the secret")
 	}
-	_, err = source.New(source.Config{SourceID: w.sdk, Topics: topicsOf(string(w.sdk)), Seal: seal, Transport: w.transport(string(w.sdk), "x", topicsOf(string(w.sdk)))})
+	_, err = source.New(source.Config{SourceID: w.Other, Topics: world.Topics(w.Other), Seal: seal, Transport: w.Transport(string(w.Other), "x", world.Topics(w.Other))})
 	if err == nil || !strings.Contains(err.Error(), "Seal needs Sign") {
 		t.Errorf("a source that seals and does not sign: %v", err)
 	}
 }
 
-// swapped are sealed events whose payload is that of another work, generation or cluster.
-func (w *world) swapped(s *seals, messages []transport.Message) (all []transport.Message) {
+// swappedSpecs are sealed events whose payload is that of another work, generation or cluster.
+func swappedSpecs(w *world.World, s *seals, messages []transport.Message) (all []transport.Message) {
 	w.Helper()
 	var sealed []transport.Message
 	for _, m := range messages {
@@ -346,7 +338,7 @@ func (w *world) swapped(s *seals, messages []transport.Message) (all []transport
 			sealed = append(sealed, m)
 		}
 	}
-	payloads := [][]byte{w.sealedForOthers(s)}
+	payloads := [][]byte{sealedForOthers(w, s)}
 	for _, m := range sealed {
 		payloads = append(payloads, m.Event.Data())
 	}
@@ -371,11 +363,11 @@ func (w *world) swapped(s *seals, messages []transport.Message) (all []transport
 }
 
 // sealedForOthers returns data that is sealed to the same key for another cluster.
-func (w *world) sealedForOthers(s *seals) []byte {
+func sealedForOthers(w *world.World, s *seals) []byte {
 	w.Helper()
-	evil := w.work(0, "evil", "evil", "evil")
+	evil := w.Work(0, "evil", "evil", "evil")
 	event, err := wire.Encode(&wire.Spec{
-		UID: "11111111-1111-4111-8111-111111111111", Source: w.source, Cluster: w.clusters[1], Generation: 1, Action: wire.Update, Bundle: wire.NewBundle(&evil.Spec),
+		UID: "11111111-1111-4111-8111-111111111111", Source: w.Source, Cluster: w.Clusters[1], Generation: 1, Action: wire.Update, Bundle: wire.NewBundle(&evil.Spec),
 	}, time.Now())
 	kit.NoError(w, err)
 	_, sealer := s.sealer()
@@ -390,36 +382,34 @@ func (w *world) sealedForOthers(s *seals) []byte {
 // nothing: not if events are signed, and not even if they are not.
 func TestHostileBrokerSealed(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.broker = startBroker(w, w.users)
-	s := newSeals(t, w.source, w.clusters[:]...)
-	w.hub(s.seals)
-	b, metrics, stop := w.hostile(s.keys, nil, s.opens())
-	works := w.works(0)
+	w := withBroker(t)
+	s := newSeals(t, w.Source, w.Clusters...)
+	w.StartHub(s.seals)
+	b, metrics, stop := hostile(w, s.keys, nil, s.opens())
+	works := w.Works(0)
 	want := map[string]string{"a": "2", "b": "1"}
-	w.create(works, w.work(0, "a", "1", "a"))
-	w.create(works, w.work(0, "b", "1", "b"))
-	w.applied(works, "a", "b")
-	w.update(works, w.work(0, "a", "2", "a"))
-	w.applied(works, "a")
-	w.holds(0, want)
-	swapped := w.swapped(s, b.seen())
-	w.refuses(b, metrics, swapped)
-	w.refuses(b, metrics, b.seenSpecs())
-	w.holds(0, want)
+	w.Create(works, w.Work(0, "a", "1", "a"))
+	w.Create(works, w.Work(0, "b", "1", "b"))
+	w.Applied(works, "a", "b")
+	w.Update(works, w.Work(0, "a", "2", "a"))
+	w.Applied(works, "a")
+	w.Holds(0, want)
+	swapped := swappedSpecs(w, s, b.seen())
+	refuses(w, b, metrics, swapped)
+	refuses(w, b, metrics, b.seenSpecs())
+	w.Holds(0, want)
 	stop()
 
-	registry := prometheus.NewRegistry()
-	b = &hostileBroker{Transport: w.transport(string(w.clusters[0]), string(w.clusters[0])+"-agent", topicsOf(string(w.source)))}
-	w.agent(0, topicsOf(string(w.source)), s.opens(), func(c *agent.Config) { c.Transport, c.Registerer = b, registry })
-	w.update(works, w.work(0, "b", "3", "b"))
+	b = &hostileBroker{Transport: w.Transport(string(w.Clusters[0]), string(w.Clusters[0])+"-agent", w.Topics)}
+	a := w.StartAgent(0, s.opens(), func(c *agent.Config) { c.Transport = b })
+	w.Update(works, w.Work(0, "b", "3", "b"))
 	want["b"] = "3"
-	w.applied(works, "b")
+	w.Applied(works, "b")
 	b.inject(swapped...)
 	kit.True(t, "the swapped specs are refused", func() bool {
-		return kit.Gather(t, registry).Sum("workwire_agent_specs_received_total", "verdict=refused") > 0
+		return kit.Gather(t, a.Metrics).Sum("workwire_agent_specs_received_total", "verdict=refused") > 0
 	})
-	w.holds(0, want)
+	w.Holds(0, want)
 }
 
 // seenSpecs returns the specs that the agent was sent.

@@ -26,16 +26,17 @@ import (
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/wire"
 	"github.com/workwire/workwire/test/kit"
+	"github.com/workwire/workwire/test/kit/world"
 )
 
 // keys are the signing key of a source and the keys that agents trust, in files.
 type keys struct {
-	*testing.T
+	testing.TB
 	key, trusted string
 }
 
 // newKeys returns the keys of some sources.
-func newKeys(t *testing.T, sources ...wire.SourceID) *keys {
+func newKeys(t testing.TB, sources ...wire.SourceID) *keys {
 	t.Helper()
 	dir := t.TempDir()
 	k := &keys{t, filepath.Join(dir, "signing.key"), filepath.Join(dir, "trusted-keys.yaml")}
@@ -177,10 +178,10 @@ func changed(messages []transport.Message, change func(*cloudevents.Event)) []tr
 	return list
 }
 
-// forgeries are what the owner of the broker can make of messages of a source: every one is refused.
-func (w *world) forgeries(messages []transport.Message, uids []types.UID) (all []transport.Message) {
+// specForgeries are what the owner of the broker can make of messages of a source: every one is refused.
+func specForgeries(w *world.World, messages []transport.Message, uids []types.UID) (all []transport.Message) {
 	w.Helper()
-	stranger, other := newKeys(w.T, w.source), newKeys(w.T, "other")
+	stranger, other := newKeys(w, w.Source), newKeys(w, "other")
 	set := func(name, value string) func(*cloudevents.Event) {
 		return func(e *cloudevents.Event) { e.SetExtension(name, value) }
 	}
@@ -201,16 +202,16 @@ func (w *world) forgeries(messages []transport.Message, uids []types.UID) (all [
 	} {
 		all = append(all, changed(messages, change)...)
 	}
-	topic := fmt.Sprintf("sources/%s/clusters/%s/sourceevents", w.source, w.clusters[0])
+	topic := fmt.Sprintf("sources/%s/clusters/%s/sourceevents", w.Source, w.Clusters[0])
 	for _, uid := range append(uids, "11111111-1111-4111-8111-111111111111") {
-		now, evil := metav1.Now(), w.work(0, "evil", "evil", "evil")
-		name := metav1.ObjectMeta{Name: "evil", Namespace: string(w.clusters[0]), UID: uid}
+		now, evil := metav1.Now(), w.Work(0, "evil", "evil", "evil")
+		name := metav1.ObjectMeta{Name: "evil", Namespace: string(w.Clusters[0]), UID: uid}
 		for _, spec := range []*wire.Spec{
 			{Action: wire.Update, Meta: name, Bundle: wire.NewBundle(&evil.Spec), Generation: 1 << 40},
 			{Action: wire.Delete, Meta: name, DeletionTimestamp: &now},
 			{Action: wire.ResyncResponse, NoMetadata: true, DeletionTimestamp: &now},
 		} {
-			spec.UID, spec.Source, spec.Cluster = uid, w.source, w.clusters[0]
+			spec.UID, spec.Source, spec.Cluster = uid, w.Source, w.Clusters[0]
 			event, err := wire.Encode(spec, time.Now())
 			kit.NoError(w, err)
 			all = append(all, transport.Message{Topic: topic, Event: event})
@@ -223,33 +224,31 @@ func (w *world) forgeries(messages []transport.Message, uids []types.UID) (all [
 }
 
 // signedForOthers returns events of the hub for another cluster, on the topic of this one.
-func (w *world) signedForOthers(k *keys) (all []transport.Message) {
+func signedForOthers(w *world.World, k *keys) (all []transport.Message) {
 	w.Helper()
-	sign, now, evil := k.sign(), metav1.Now(), w.work(0, "evil", "evil", "evil")
+	sign, now, evil := k.sign(), metav1.Now(), w.Work(0, "evil", "evil", "evil")
 	for _, spec := range []*wire.Spec{
 		{Action: wire.Create, Bundle: wire.NewBundle(&evil.Spec), Generation: 1}, {Action: wire.Delete, DeletionTimestamp: &now},
 	} {
-		spec.UID, spec.Source, spec.Cluster = "11111111-1111-4111-8111-111111111111", w.source, w.clusters[1]
+		spec.UID, spec.Source, spec.Cluster = "11111111-1111-4111-8111-111111111111", w.Source, w.Clusters[1]
 		event, err := wire.Encode(spec, time.Now())
 		kit.NoError(w, err)
 		kit.NoError(w, sign(&event))
-		all = append(all, transport.Message{Topic: fmt.Sprintf("sources/%s/clusters/%s/sourceevents", w.source, w.clusters[0]), Event: event})
+		all = append(all, transport.Message{Topic: fmt.Sprintf("sources/%s/clusters/%s/sourceevents", w.Source, w.Clusters[0]), Event: event})
 	}
 	return all
 }
 
 // hostile starts an agent whose broker is hostile, and returns that and the agent's metrics.
-func (w *world) hostile(k *keys, greeting []transport.Message, change ...func(*agent.Config)) (b *hostileBroker, metrics prometheus.Gatherer, stop func()) {
+func hostile(w *world.World, k *keys, greeting []transport.Message, change ...func(*agent.Config)) (b *hostileBroker, metrics prometheus.Gatherer, stop func()) {
 	w.Helper()
-	registry := prometheus.NewRegistry()
-	topics := topicsOf(string(w.source))
-	b = &hostileBroker{greeting: greeting, Transport: w.transport(string(w.clusters[0]), string(w.clusters[0])+"-agent", topics)}
-	change = append(change, k.trusts, func(c *agent.Config) { c.Transport, c.Registerer = b, registry })
-	return b, registry, w.agent(0, topics, change...)
+	b = &hostileBroker{greeting: greeting, Transport: w.Transport(string(w.Clusters[0]), string(w.Clusters[0])+"-agent", w.Topics)}
+	a := w.StartAgent(0, append(change, k.trusts, func(c *agent.Config) { c.Transport = b })...)
+	return b, a.Metrics, a.Stop
 }
 
 // refuses injects messages, and wants every one to be refused.
-func (w *world) refuses(b *hostileBroker, metrics prometheus.Gatherer, messages []transport.Message) {
+func refuses(w *world.World, b *hostileBroker, metrics prometheus.Gatherer, messages []transport.Message) {
 	w.Helper()
 	refused := func() float64 {
 		gathered := kit.Gather(w, metrics)
@@ -278,24 +277,23 @@ func (w *world) refuses(b *hostileBroker, metrics prometheus.Gatherer, messages 
 // TestHostileBroker: the owner of a broker can drop and delay, and nothing else, if specs are signed.
 func TestHostileBroker(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.broker = startBroker(w, w.users)
-	k := newKeys(t, w.source)
-	w.hub(k.signs)
+	w := withBroker(t)
+	k := newKeys(t, w.Source)
+	w.StartHub(k.signs)
 	stateDir := t.TempDir()
 	withState := func(c *agent.Config) { c.StateDir = stateDir }
-	b, metrics, stop := w.hostile(k, nil, withState)
-	works := w.works(0)
+	b, metrics, stop := hostile(w, k, nil, withState)
+	works := w.Works(0)
 	for _, name := range []string{"kept", "changed", "deleted"} {
-		w.create(works, w.work(0, name, "1", name))
+		w.Create(works, w.Work(0, name, "1", name))
 	}
-	w.applied(works, "kept", "changed", "deleted")
-	w.update(works, w.work(0, "changed", "2", "changed"))
-	w.applied(works, "changed")
-	w.delete(works, "deleted")
-	w.gone(works, "deleted")
+	w.Applied(works, "kept", "changed", "deleted")
+	w.Update(works, w.Work(0, "changed", "2", "changed"))
+	w.Applied(works, "changed")
+	w.Delete(works, "deleted")
+	w.Gone(works, "deleted")
 	want := map[string]string{"kept": "1", "changed": "2"}
-	w.holds(0, want)
+	w.Holds(0, want)
 
 	var uids []types.UID
 	for _, name := range []string{"kept", "changed"} {
@@ -304,12 +302,12 @@ func TestHostileBroker(t *testing.T) {
 		uids = append(uids, work.UID)
 	}
 	replayed := slices.DeleteFunc(b.seen(), func(m transport.Message) bool { return isAnswer(m, uids) })
-	w.refuses(b, metrics, replayed)
+	refuses(w, b, metrics, replayed)
 	reversed := slices.Clone(replayed)
 	slices.Reverse(reversed)
-	w.refuses(b, metrics, reversed)
-	w.refuses(b, metrics, w.forgeries(replayed, uids))
-	w.refuses(b, metrics, w.signedForOthers(k))
+	refuses(w, b, metrics, reversed)
+	refuses(w, b, metrics, specForgeries(w, replayed, uids))
+	refuses(w, b, metrics, signedForOthers(w, k))
 	kit.Eventually(t, "the work shows that an event of it was forged", func() error {
 		work, err := works.Get(w.Context(), "kept", metav1.GetOptions{})
 		if err != nil || meta.IsStatusConditionTrue(work.Status.Conditions, workv1.WorkSpecUntrusted) {
@@ -317,10 +315,10 @@ func TestHostileBroker(t *testing.T) {
 		}
 		return fmt.Errorf("it has %+v", work.Status.Conditions)
 	})
-	w.update(works, w.work(0, "kept", "3", "kept"))
+	w.Update(works, w.Work(0, "kept", "3", "kept"))
 	want["kept"] = "3"
-	w.applied(works, "kept")
-	w.holds(0, want)
+	w.Applied(works, "kept")
+	w.Holds(0, want)
 	kit.Eventually(t, "the next signed spec ends the condition", func() error {
 		work, err := works.Get(w.Context(), "kept", metav1.GetOptions{})
 		if err == nil && meta.FindStatusCondition(work.Status.Conditions, workv1.WorkSpecUntrusted) != nil {
@@ -330,31 +328,31 @@ func TestHostileBroker(t *testing.T) {
 	})
 
 	// A new agent process, with and without its state, hears all of it again before anything else.
-	recorded := slices.Concat(replayed, w.forgeries(replayed, uids))
+	recorded := slices.Concat(replayed, specForgeries(w, replayed, uids))
 	for value, change := range map[string]func(*agent.Config){"4": withState, "5": func(*agent.Config) {}} {
 		stop()
-		b, metrics, stop = w.hostile(k, recorded, change)
-		w.update(works, w.work(0, "kept", value, "kept"))
+		b, metrics, stop = hostile(w, k, recorded, change)
+		w.Update(works, w.Work(0, "kept", value, "kept"))
 		want["kept"] = value
-		w.applied(works, "kept")
-		w.holds(0, want)
-		w.refuses(b, metrics, recorded)
+		w.Applied(works, "kept")
+		w.Holds(0, want)
+		refuses(w, b, metrics, recorded)
 	}
 
 	// Deletions that do not arrive are late, and do not come undone.
 	b.dropping(isDeletion)
-	w.delete(works, "changed")
+	w.Delete(works, "changed")
 	dropped := func() bool { return slices.ContainsFunc(b.seen(), isDeletionMessage) }
 	kit.True(t, "a deletion is dropped", dropped)
-	w.holds(0, want)
+	w.Holds(0, want)
 	b.dropping(nil)
-	w.gone(works, "changed")
+	w.Gone(works, "changed")
 	delete(want, "changed")
-	w.refuses(b, metrics, recorded)
-	w.delete(works, "kept")
-	w.gone(works, "kept")
-	w.holds(0, nil)
-	w.noAppliedManifestWorks(0)
+	refuses(w, b, metrics, recorded)
+	w.Delete(works, "kept")
+	w.Gone(works, "kept")
+	w.Holds(0, nil)
+	w.NoAppliedManifestWorks(0)
 }
 
 func isDeletionMessage(m transport.Message) bool {
@@ -372,20 +370,20 @@ func isAnswer(m transport.Message, works []types.UID) bool {
 
 // TestSigned: works have their usual life while their events are signed, whoever is away meanwhile.
 func TestSigned(t *testing.T) {
-	for name, test := range map[string]func(*world, *keys) func() func(){
-		"agent away": func(w *world, k *keys) func() func() {
-			w.hub(k.signs)
-			stop := w.agent(0, topicsOf(string(w.source)), k.trusts)
+	for name, test := range map[string]func(*world.World, *keys) func() func(){
+		"agent away": func(w *world.World, k *keys) func() func() {
+			w.StartHub(k.signs)
+			stop := w.StartAgent(0, k.trusts).Stop
 			return func() func() {
 				stop()
-				return func() { w.agent(0, topicsOf(string(w.source)), k.trusts) }
+				return func() { w.StartAgent(0, k.trusts) }
 			}
 		},
-		"agent with state away": func(w *world, k *keys) func() func() {
-			w.hub(k.signs)
+		"agent with state away": func(w *world.World, k *keys) func() func() {
+			w.StartHub(k.signs)
 			dir := w.TempDir()
 			start := func() func() {
-				return w.agent(0, topicsOf(string(w.source)), k.trusts, func(c *agent.Config) { c.StateDir = dir })
+				return w.StartAgent(0, k.trusts, func(c *agent.Config) { c.StateDir = dir }).Stop
 			}
 			stop := start()
 			return func() func() {
@@ -393,37 +391,36 @@ func TestSigned(t *testing.T) {
 				return func() { start() }
 			}
 		},
-		"hub away": func(w *world, k *keys) func() func() {
-			stop := w.hub(k.signs)
-			w.agent(0, topicsOf(string(w.source)), k.trusts)
+		"hub away": func(w *world.World, k *keys) func() func() {
+			stop := w.StartHub(k.signs).Stop
+			w.StartAgent(0, k.trusts)
 			return func() func() {
 				stop()
-				return func() { w.hub(k.signs) }
+				return func() { w.StartHub(k.signs) }
 			}
 		},
-		"both halves, hub away": func(w *world, k *keys) func() func() {
-			agents := w.newAgentKeys()
-			stop := w.hub(k.signs, agents.trusts)
-			w.agent(0, topicsOf(string(w.source)), k.trusts, agents.signs(0))
+		"both halves, hub away": func(w *world.World, k *keys) func() func() {
+			agents := newAgentKeys(w)
+			stop := w.StartHub(k.signs, agents.trusts).Stop
+			w.StartAgent(0, k.trusts, agents.signs(0))
 			return func() func() {
 				stop()
-				return func() { w.hub(k.signs, agents.trusts) }
+				return func() { w.StartHub(k.signs, agents.trusts) }
 			}
 		},
-		"keys are rotated": func(w *world, k *keys) func() func() {
-			w.hub(k.signs)
-			w.agent(0, topicsOf(string(w.source)), k.trusts)
+		"keys are rotated": func(w *world.World, k *keys) func() func() {
+			w.StartHub(k.signs)
+			w.StartAgent(0, k.trusts)
 			return func() func() {
 				next := k.use(k.make()) // before agents trust it, so that they refuse what follows
-				return func() { k.write(k.trusted, k.trust([]wire.SourceID{w.source}, next)) }
+				return func() { k.write(k.trusted, k.trust([]wire.SourceID{w.Source}, next)) }
 			}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
-			w.broker = startBroker(w, w.users)
-			w.churn(test(w, newKeys(t, w.source)))
+			w := withBroker(t)
+			churn(w, test(w, newKeys(t, w.Source)))
 		})
 	}
 }
@@ -431,30 +428,23 @@ func TestSigned(t *testing.T) {
 // TestSignedSDK: a source of the SDK signs, and one that does not is refused by the same agent.
 func TestSignedSDK(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.broker = startBroker(w, w.users)
-	k := newKeys(t, w.sdk)
-	client, err := source.New(source.Config{
-		SourceID: w.sdk, Topics: topicsOf(string(w.sdk)), StateFile: t.TempDir() + "/state.db", Sign: k.sign(), Logger: kit.Logger(w),
-		Transport: w.transport(string(w.sdk), string(w.sdk), topicsOf(string(w.sdk))),
-	})
-	kit.NoError(t, err)
-	kit.Run(t, "source", client.Run)
-	w.hub()
-	registry := prometheus.NewRegistry()
-	w.agent(0, topicsOf("+"), k.trusts, func(c *agent.Config) { c.Registerer = registry })
-	fromHub, fromSDK := w.works(0), client.ManifestWorks(string(w.clusters[0]))
-	w.create(fromHub, w.work(0, "web", "hub", "a"))
-	w.create(fromSDK, w.work(0, "web", "sdk", "b"))
-	w.applied(fromSDK, "web")
+	w := withBroker(t)
+	k := newKeys(t, w.Other)
+	client := w.StartSDK(w.Other, func(c *source.Config) { c.Sign = k.sign() })
+	w.StartHub()
+	a := w.StartAgent(0, world.Serve("+"), k.trusts)
+	fromHub, fromSDK := w.Works(0), client.ManifestWorks(string(w.Clusters[0]))
+	w.Create(fromHub, w.Work(0, "web", "hub", "a"))
+	w.Create(fromSDK, w.Work(0, "web", "sdk", "b"))
+	w.Applied(fromSDK, "web")
 	kit.True(t, "what the hub sends is refused", func() bool {
-		return kit.Gather(t, registry).Sum("workwire_agent_untrusted_events_total", "reason=unsigned") > 0
+		return kit.Gather(t, a.Metrics).Sum("workwire_agent_untrusted_events_total", "reason=unsigned") > 0
 	})
-	w.holds(0, map[string]string{"b": "sdk"})
-	w.update(fromSDK, w.work(0, "web", "again", "b"))
-	w.applied(fromSDK, "web")
-	w.holds(0, map[string]string{"b": "again"})
-	w.delete(fromSDK, "web")
-	w.gone(fromSDK, "web")
-	w.holds(0, nil)
+	w.Holds(0, map[string]string{"b": "sdk"})
+	w.Update(fromSDK, w.Work(0, "web", "again", "b"))
+	w.Applied(fromSDK, "web")
+	w.Holds(0, map[string]string{"b": "again"})
+	w.Delete(fromSDK, "web")
+	w.Gone(fromSDK, "web")
+	w.Holds(0, nil)
 }

@@ -22,21 +22,22 @@ import (
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/wire"
 	"github.com/workwire/workwire/test/kit"
+	"github.com/workwire/workwire/test/kit/world"
 )
 
 // agentKeys are the keys that the agents of a world sign with, and the file of trusted agents.
 type agentKeys struct {
-	*testing.T
+	testing.TB
 	keys [2]*keys
 	file string
 }
 
-func (w *world) newAgentKeys() *agentKeys {
+func newAgentKeys(w *world.World) *agentKeys {
 	w.Helper()
-	k := &agentKeys{T: w.T, file: filepath.Join(w.TempDir(), "trusted-agents.yaml")}
+	k := &agentKeys{TB: w, file: filepath.Join(w.TempDir(), "trusted-agents.yaml")}
 	var list []signing.TrustedKey
-	for i, cluster := range w.clusters {
-		k.keys[i] = newKeys(w.T, w.source)
+	for i, cluster := range w.Clusters {
+		k.keys[i] = newKeys(w, w.Source)
 		data, err := os.ReadFile(k.keys[i].key)
 		kit.NoError(w, err)
 		key, err := signing.ParseKey(data)
@@ -85,14 +86,14 @@ func statusesOf(messages []transport.Message, work *workv1.ManifestWork) []trans
 }
 
 // forgedStatus is what the owner of a broker can say of a work of cluster 0.
-func (w *world) forgedStatus(name string, conditions ...string) transport.Message {
+func forgedStatus(w *world.World, name string, conditions ...string) transport.Message {
 	w.Helper()
-	work, err := w.works(0).Get(w.Context(), name, metav1.GetOptions{})
+	work, err := w.Works(0).Get(w.Context(), name, metav1.GetOptions{})
 	kit.NoError(w, err)
 	var sequence wire.Sequence
 	now := metav1.Now()
 	s := &wire.Status{
-		UID: work.UID, Generation: wire.Generation(work.Generation), Source: w.source, Cluster: w.clusters[0], Agent: string(w.clusters[0]) + "-agent",
+		UID: work.UID, Generation: wire.Generation(work.Generation), Source: w.Source, Cluster: w.Clusters[0], Agent: string(w.Clusters[0]) + "-agent",
 		Action: wire.Update, Sequence: sequence.Next(time.Now()), Session: kit.Unique("forged"),
 		Meta: metav1.ObjectMeta{Name: name, Namespace: work.Namespace, UID: work.UID, DeletionTimestamp: work.DeletionTimestamp},
 	}
@@ -103,47 +104,47 @@ func (w *world) forgedStatus(name string, conditions ...string) transport.Messag
 	}
 	event, err := wire.Encode(s, time.Now())
 	kit.NoError(w, err)
-	return transport.Message{Topic: w.agentEvents(0), Event: event}
+	return transport.Message{Topic: agentEvents(w, 0), Event: event}
 }
 
-func (w *world) agentEvents(i int) string {
-	return fmt.Sprintf("sources/%s/clusters/%s/agentevents", w.source, w.clusters[i])
+func agentEvents(w *world.World, i int) string {
+	return fmt.Sprintf("sources/%s/clusters/%s/agentevents", w.Source, w.Clusters[i])
 }
 
 // victims creates the works that are attacked, while the agent is there: finished may be deleted once
 // it is complete. Then it ends the agent, deletes deleted and creates unready.
-func (w *world) victims(stopAgent func()) {
+func victims(w *world.World, stopAgent func()) {
 	w.Helper()
-	works, zero := w.works(0), int64(0)
-	finished := w.work(0, "finished", "1", "finished")
+	works, zero := w.Works(0), int64(0)
+	finished := w.Work(0, "finished", "1", "finished")
 	finished.Spec.DeleteOption = &workv1.DeleteOption{TTLSecondsAfterFinished: &zero}
-	w.create(works, finished)
+	w.Create(works, finished)
 	for _, name := range []string{"kept", "deleted"} {
-		w.create(works, w.work(0, name, "1", name))
+		w.Create(works, w.Work(0, name, "1", name))
 	}
-	w.applied(works, "finished", "kept", "deleted")
-	w.update(works, w.work(0, "kept", "2", "kept"))
-	w.applied(works, "kept")
+	w.Applied(works, "finished", "kept", "deleted")
+	w.Update(works, w.Work(0, "kept", "2", "kept"))
+	w.Applied(works, "kept")
 	stopAgent()
-	w.delete(works, "deleted")
-	w.create(works, w.work(0, "unready", "1", "unready"))
+	w.Delete(works, "deleted")
+	w.Create(works, w.Work(0, "unready", "1", "unready"))
 }
 
-// lies are forged statuses with which a hub deletes finished, forgets deleted, and goes on as if unready
+// allLies are forged statuses with which a hub deletes finished, forgets deleted, and goes on as if unready
 // were ready.
-func (w *world) lies() []transport.Message {
+func allLies(w *world.World) []transport.Message {
 	w.Helper()
 	return []transport.Message{
-		w.forgedStatus("finished", workv1.WorkApplied, workv1.WorkAvailable, workv1.WorkComplete), w.forgedStatus("deleted", workv1.WorkDeleted),
-		w.forgedStatus("unready", workv1.WorkApplied, workv1.WorkAvailable),
+		forgedStatus(w, "finished", workv1.WorkApplied, workv1.WorkAvailable, workv1.WorkComplete), forgedStatus(w, "deleted", workv1.WorkDeleted),
+		forgedStatus(w, "unready", workv1.WorkApplied, workv1.WorkAvailable),
 	}
 }
 
-// believed reports which of the lies the hub has acted on.
-func (w *world) believed() (names []string) {
+// believedWorks reports which of the lies the hub has acted on.
+func believedWorks(w *world.World) (names []string) {
 	w.Helper()
 	for _, name := range []string{"finished", "deleted", "unready"} {
-		work, err := w.works(0).Get(w.Context(), name, metav1.GetOptions{})
+		work, err := w.Works(0).Get(w.Context(), name, metav1.GetOptions{})
 		switch {
 		case name == "deleted" && err != nil, name == "finished" && (err != nil || work.DeletionTimestamp != nil),
 			name == "unready" && meta.IsStatusConditionTrue(work.Status.Conditions, workv1.WorkAvailable):
@@ -154,7 +155,7 @@ func (w *world) believed() (names []string) {
 }
 
 // ignores has a hub receive messages, and wants every one to be refused, at once.
-func (w *world) ignores(b *hostileBroker, metrics prometheus.Gatherer, messages []transport.Message) {
+func ignores(w *world.World, b *hostileBroker, metrics prometheus.Gatherer, messages []transport.Message) {
 	w.Helper()
 	count := func() (refused, accepted float64) {
 		gathered := kit.Gather(w, metrics)
@@ -166,23 +167,23 @@ func (w *world) ignores(b *hostileBroker, metrics prometheus.Gatherer, messages 
 	if afterRefused, afterAccepted := count(); int(afterRefused-refused) != len(messages) || afterAccepted != accepted {
 		w.Errorf("of %d messages %v were refused and %v accepted", len(messages), afterRefused-refused, afterAccepted-accepted)
 	}
-	if believed := w.believed(); len(believed) > 0 {
+	if believed := believedWorks(w); len(believed) > 0 {
 		w.Errorf("the hub has believed what was said of %v", believed)
 	}
 }
 
 // statusForgeries are what the owner of the broker can make without the key of cluster 0: lies, and old
 // statuses again, as its own and as those of cluster 1.
-func (w *world) statusForgeries(k *agentKeys, recorded []transport.Message) []transport.Message {
+func statusForgeries(w *world.World, k *agentKeys, recorded []transport.Message) []transport.Message {
 	w.Helper()
-	lies := w.lies()
+	lies := allLies(w)
 	all := slices.Concat(lies, recorded)
 	resigned := func(e *cloudevents.Event) { kit.NoError(w, k.signer(1, 0).SignStatus(e)) }
 	all = append(all, changed(slices.Concat(lies, recorded), resigned)...)
 	all = append(all, changed(lies, func(e *cloudevents.Event) { e.SetExtension("signature", recorded[0].Event.Extensions()["signature"]) })...)
 	all = append(all, changed(recorded, func(e *cloudevents.Event) { e.SetExtension("resourceversion", "2") })...)
 	for _, m := range slices.Concat(lies, recorded) {
-		all = append(all, transport.Message{Topic: w.agentEvents(1), Event: m.Event})
+		all = append(all, transport.Message{Topic: agentEvents(w, 1), Event: m.Event})
 	}
 	return all
 }
@@ -191,27 +192,26 @@ func (w *world) statusForgeries(k *agentKeys, recorded []transport.Message) []tr
 // nothing, also after it was restarted. Without, it acts on them: the control run.
 func TestHostileBrokerStatuses(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.broker = startBroker(w, w.users)
-	k := w.newAgentKeys()
+	w := withBroker(t)
+	k := newAgentKeys(w)
 	clusters := workclient.NewForConfigOrDie(hubPlane.REST()).ClusterV1().ManagedClusters()
-	_, err := clusters.Create(t.Context(), &clusterv1.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: string(w.clusters[0])},
+	_, err := clusters.Create(t.Context(), &clusterv1.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: string(w.Clusters[0])},
 		Spec: clusterv1.ManagedClusterSpec{HubAcceptsClient: true}}, metav1.CreateOptions{})
 	kit.NoError(t, err)
 	start := func(greeting []transport.Message) (*hostileBroker, prometheus.Gatherer, func()) {
-		registry := prometheus.NewRegistry()
-		b := &hostileBroker{greeting: greeting, Transport: w.transport(string(w.source), string(w.source)+"-hub", topicsOf(string(w.source)))}
-		return b, registry, w.hub(k.trusts, func(c *hub.Config) { c.Transport, c.Registerer = b, registry })
+		b := &hostileBroker{greeting: greeting, Transport: w.Transport(string(w.Source), string(w.Source)+"-hub", w.Topics)}
+		h := w.StartHub(k.trusts, func(c *hub.Config) { c.Transport = b })
+		return b, h.Metrics, h.Stop
 	}
 	b, metrics, stop := start(nil)
-	w.victims(w.agent(0, topicsOf(string(w.source)), k.signs(0)))
-	kept, err := w.works(0).Get(t.Context(), "kept", metav1.GetOptions{})
+	victims(w, w.StartAgent(0, k.signs(0)).Stop)
+	kept, err := w.Works(0).Get(t.Context(), "kept", metav1.GetOptions{})
 	kit.NoError(t, err)
 	recorded := statusesOf(b.seen(), kept)
-	forgeries := w.statusForgeries(k, recorded)
-	w.ignores(b, metrics, forgeries)
+	forgeries := statusForgeries(w, k, recorded)
+	ignores(w, b, metrics, forgeries)
 	kit.Eventually(t, "the ManagedCluster shows that statuses are forged", func() error {
-		cluster, err := clusters.Get(t.Context(), string(w.clusters[0]), metav1.GetOptions{})
+		cluster, err := clusters.Get(t.Context(), string(w.Clusters[0]), metav1.GetOptions{})
 		if err == nil && !meta.IsStatusConditionFalse(cluster.Status.Conditions, clusterv1.ManagedClusterConditionStatusesTrusted) {
 			err = fmt.Errorf("it has %+v", cluster.Status.Conditions)
 		}
@@ -221,33 +221,32 @@ func TestHostileBrokerStatuses(t *testing.T) {
 	// The next hub process remembers nothing of what its predecessor has received. What the agent itself
 	// may have signed before it started is not believed either.
 	stop()
-	signedBefore := changed(slices.Concat(w.lies(), recorded), func(e *cloudevents.Event) { kit.NoError(t, k.signer(0, 5*time.Minute).SignStatus(e)) })
-	greeting := slices.Concat(signedBefore, w.lies())
+	signedBefore := changed(slices.Concat(allLies(w), recorded), func(e *cloudevents.Event) { kit.NoError(t, k.signer(0, 5*time.Minute).SignStatus(e)) })
+	greeting := slices.Concat(signedBefore, allLies(w))
 	b, metrics, _ = start(greeting)
 	kit.True(t, "the hub refuses the replayed and forged statuses", func() bool {
 		return int(kit.Gather(t, metrics).Sum("workwire_source_untrusted_statuses_total")) == len(greeting)
 	})
-	w.ignores(b, metrics, greeting)
+	ignores(w, b, metrics, greeting)
 
-	w.agent(0, topicsOf(string(w.source)), k.signs(0))
-	w.applied(w.works(0), "unready", "finished", "kept")
-	w.gone(w.works(0), "deleted")
-	w.holds(0, map[string]string{"kept": "2", "finished": "1", "unready": "1"})
+	w.StartAgent(0, k.signs(0))
+	w.Applied(w.Works(0), "unready", "finished", "kept")
+	w.Gone(w.Works(0), "deleted")
+	w.Holds(0, map[string]string{"kept": "2", "finished": "1", "unready": "1"})
 }
 
 // TestHostileBrokerUnsignedStatuses is the control run of TestHostileBrokerStatuses. The agent signs, and
 // nobody checks.
 func TestHostileBrokerUnsignedStatuses(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.broker = startBroker(w, w.users)
-	k := w.newAgentKeys()
-	b := &hostileBroker{Transport: w.transport(string(w.source), string(w.source)+"-hub", topicsOf(string(w.source)))}
-	w.hub(func(c *hub.Config) { c.Transport = b })
-	w.victims(w.agent(0, topicsOf(string(w.source)), k.signs(0)))
-	b.inject(w.lies()...)
+	w := withBroker(t)
+	k := newAgentKeys(w)
+	b := &hostileBroker{Transport: w.Transport(string(w.Source), string(w.Source)+"-hub", w.Topics)}
+	w.StartHub(func(c *hub.Config) { c.Transport = b })
+	victims(w, w.StartAgent(0, k.signs(0)).Stop)
+	b.inject(allLies(w)...)
 	kit.Eventually(t, "the hub believes everything", func() error {
-		if believed := w.believed(); len(believed) != 3 {
+		if believed := believedWorks(w); len(believed) != 3 {
 			return fmt.Errorf("it has believed what was said of %v", believed)
 		}
 		return nil
@@ -258,25 +257,24 @@ func TestHostileBrokerUnsignedStatuses(t *testing.T) {
 // once the agent signs, its works go on.
 func TestUnsignedAgent(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.broker = startBroker(w, w.users)
-	k, registry := w.newAgentKeys(), prometheus.NewRegistry()
-	w.hub(k.trusts, func(c *hub.Config) { c.Registerer = registry })
-	stop := w.agent(0, topicsOf(string(w.source)))
-	w.create(w.works(0), w.work(0, "w", "1", "c"))
-	w.holds(0, map[string]string{"c": "1"})
+	w := withBroker(t)
+	k := newAgentKeys(w)
+	h := w.StartHub(k.trusts)
+	stop := w.StartAgent(0).Stop
+	w.Create(w.Works(0), w.Work(0, "w", "1", "c"))
+	w.Holds(0, map[string]string{"c": "1"})
 	kit.True(t, "the status is refused", func() bool {
-		return kit.Gather(t, registry).Sum("workwire_source_untrusted_statuses_total", "reason=unsigned") > 0
+		return kit.Gather(t, h.Metrics).Sum("workwire_source_untrusted_statuses_total", "reason=unsigned") > 0
 	})
 	var work *workv1.ManifestWork
 	kit.Eventually(t, "read the work", func() (err error) {
-		work, err = w.works(0).Get(t.Context(), "w", metav1.GetOptions{})
+		work, err = w.Works(0).Get(t.Context(), "w", metav1.GetOptions{})
 		return err
 	})
 	if meta.FindStatusCondition(work.Status.Conditions, workv1.WorkApplied) != nil {
 		t.Errorf("the unsigned status is there: %+v", work.Status.Conditions)
 	}
 	stop()
-	w.agent(0, topicsOf(string(w.source)), k.signs(0))
-	w.applied(w.works(0), "w")
+	w.StartAgent(0, k.signs(0))
+	w.Applied(w.Works(0), "w")
 }

@@ -8,18 +8,17 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/workwire/workwire/broker"
-	"github.com/workwire/workwire/broker/brokertest"
 	"github.com/workwire/workwire/pkg/agent"
 	"github.com/workwire/workwire/pkg/hub"
 	"github.com/workwire/workwire/pkg/runtime/tracing/otlp"
 	"github.com/workwire/workwire/test/kit"
 	"github.com/workwire/workwire/test/kit/tracekit"
+	"github.com/workwire/workwire/test/kit/world"
 )
 
 // exportTo returns a provider of spans for a program, whose spans arrive when flush is called.
@@ -36,14 +35,14 @@ func exportTo(t *testing.T, c *tracekit.Collector, service string) (provider tra
 }
 
 // traced is a hub, a broker and an agent that export to a collector.
-func traced(t *testing.T) (w *world, collector *tracekit.Collector, flush func()) {
+func traced(t *testing.T) (w *world.World, collector *tracekit.Collector, flush func()) {
 	w, collector = newWorld(t), tracekit.Start(t)
 	atBroker, flushBroker := exportTo(t, collector, "work-broker")
-	w.broker = brokertest.Start(t, broker.Config{Users: w.users, TracerProvider: atBroker})
+	w.StartBroker(broker.Config{TracerProvider: atBroker})
 	atHub, flushHub := exportTo(t, collector, "work-hub")
-	w.connectedHub(prometheus.NewRegistry(), func(c *hub.Config) { c.TracerProvider = atHub })
+	w.StartHub(func(c *hub.Config) { c.TracerProvider = atHub }).AwaitConnected()
 	atAgent, flushAgent := exportTo(t, collector, "work-agent")
-	w.agent(0, topicsOf(string(w.source)), func(c *agent.Config) { c.TracerProvider = atAgent })
+	w.StartAgent(0, func(c *agent.Config) { c.TracerProvider = atAgent })
 	return w, collector, func() { flushHub(); flushBroker(); flushAgent() }
 }
 
@@ -53,12 +52,12 @@ func TestOneTraceOfOneChange(t *testing.T) {
 	t.Parallel()
 	w, collector, flush := traced(t)
 	const secret = "a-value-that-traces-must-not-have"
-	w.create(w.works(0), w.work(0, "earlier", "1", "earlier"))
-	w.applied(w.works(0), "earlier") // the agent is connected: the next work is no answer to its question
-	w.create(w.works(0), w.work(0, "web", secret, "one"))
-	w.applied(w.works(0), "web")
+	w.Create(w.Works(0), w.Work(0, "earlier", "1", "earlier"))
+	w.Applied(w.Works(0), "earlier") // the agent is connected: the next work is no answer to its question
+	w.Create(w.Works(0), w.Work(0, "web", secret, "one"))
+	w.Applied(w.Works(0), "web")
 
-	uid := w.uid(0, "web")
+	uid := uidOf(w, 0, "web")
 	var all []tracekit.Span
 	// The status can be published, and stored, more than once.
 	find := func(service, name string) (found []tracekit.Span) {
@@ -118,15 +117,15 @@ func TestOneTraceOfOneChange(t *testing.T) {
 			continue
 		}
 		span := spans[i]
-		if span.Attributes["workwire.work.uid"] != string(uid) || span.Attributes["k8s.cluster.name"] != string(w.clusters[0]) ||
-			span.Attributes["workwire.work.name"] != "web" || span.Attributes["workwire.source"] != string(w.source) {
+		if span.Attributes["workwire.work.uid"] != string(uid) || span.Attributes["k8s.cluster.name"] != string(w.Clusters[0]) ||
+			span.Attributes["workwire.work.name"] != "web" || span.Attributes["workwire.source"] != string(w.Source) {
 			t.Errorf("%s has attributes %v", p.name, span.Attributes)
 		}
 		if p.kind != "producer" && p.kind != "consumer" {
 			continue
 		}
 		a := span.Attributes
-		if a["messaging.system"] != "mqtt" || !strings.Contains(fmt.Sprint(a["messaging.destination.name"]), string(w.clusters[0])) ||
+		if a["messaging.system"] != "mqtt" || !strings.Contains(fmt.Sprint(a["messaging.destination.name"]), string(w.Clusters[0])) ||
 			a["messaging.message.id"] == nil || a["messaging.operation.name"] != strings.Fields(p.name)[0] {
 			t.Errorf("%s has attributes %v, want those of messaging", p.name, a)
 		}
@@ -163,10 +162,10 @@ func wantRequests(t *testing.T, all, parents []tracekit.Span, names ...string) {
 	}
 }
 
-// uid returns the UID of a work at the hub.
-func (w *world) uid(i int, name string) types.UID {
+// uidOf returns the UID of a work at the hub.
+func uidOf(w *world.World, i int, name string) types.UID {
 	w.Helper()
-	work, err := w.works(i).Get(w.Context(), name, metav1.GetOptions{})
+	work, err := w.Works(i).Get(w.Context(), name, metav1.GetOptions{})
 	kit.NoError(w, err)
 	return work.UID
 }
@@ -175,12 +174,12 @@ func (w *world) uid(i int, name string) types.UID {
 func TestTracesBesideOthers(t *testing.T) {
 	t.Parallel()
 	w, collector := newWorld(t), tracekit.Start(t)
-	w.broker = startBroker(t, w.users)
+	w.StartBroker(broker.Config{})
 	atHub, flush := exportTo(t, collector, "work-hub")
-	w.hub(func(c *hub.Config) { c.TracerProvider = atHub })
-	w.agent(0, topicsOf(string(w.source)))
-	w.create(w.works(0), w.work(0, "web", "1", "one"))
-	w.applied(w.works(0), "web")
+	w.StartHub(func(c *hub.Config) { c.TracerProvider = atHub })
+	w.StartAgent(0)
+	w.Create(w.Works(0), w.Work(0, "web", "1", "one"))
+	w.Applied(w.Works(0), "web")
 	flush()
 	for _, s := range collector.Spans() {
 		if s.Name == "store status" || strings.HasPrefix(s.Name, "process") {

@@ -23,10 +23,9 @@ import (
 // and applied by an agent.
 func TestWrap(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.broker = startBroker(t, w.users)
-	w.hub()
-	w.agent(0, topicsOf(string(w.source)))
+	w := withBroker(t)
+	w.StartHub()
+	w.StartAgent(0)
 	namespace, group := kit.Unique("shop"), kit.Unique("g")+".example.com"
 	text := strings.NewReplacer("NAMESPACE", namespace, "GROUP", group).Replace(`
 {apiVersion: GROUP/v1, kind: Gadget, metadata: {name: g}}
@@ -60,7 +59,7 @@ spec:
 	manifests, err := wrap.Read([]string{dir}, nil, false)
 	kit.NoError(t, err)
 	works, warnings, err := wrap.Works(manifests, wrap.Config{
-		Name: "shop", Cluster: string(w.clusters[0]), ObjectNamespace: namespace, Feedback: true, Readiness: true, MaxManifests: 3,
+		Name: "shop", Cluster: string(w.Clusters[0]), ObjectNamespace: namespace, Feedback: true, Readiness: true, MaxManifests: 3,
 	})
 	if err != nil || len(warnings) > 0 || len(works) != 2 {
 		t.Fatalf("%d works, warnings %q, error %v", len(works), warnings, err)
@@ -71,10 +70,10 @@ spec:
 	for _, document := range documents {
 		work := &workv1.ManifestWork{}
 		kit.NoError(t, yaml.UnmarshalStrict([]byte(document), work))
-		w.create(w.works(0), work)
+		w.Create(w.Works(0), work)
 	}
-	w.applied(w.works(0), "shop-1", "shop-2")
-	kit.Await(t, w.works(0), "shop-2", "reports feedback and readiness", func(work *workv1.ManifestWork) bool {
+	w.Applied(w.Works(0), "shop-1", "shop-2")
+	kit.Await(t, w.Works(0), "shop-2", "reports feedback and readiness", func(work *workv1.ManifestWork) bool {
 		if work == nil || meta.FindStatusCondition(work.Status.Conditions, workv1.WorkProgressing) == nil {
 			return false
 		}
@@ -89,9 +88,9 @@ spec:
 	if _, err := dynamic.NewForConfigOrDie(spokePlane.REST()).Resource(gadget).Namespace(namespace).Get(t.Context(), "g", metav1.GetOptions{}); err != nil {
 		t.Error(err)
 	}
-	w.delete(w.works(0), "shop-1")
-	w.delete(w.works(0), "shop-2")
-	w.gone(w.works(0), "shop-1", "shop-2")
+	w.Delete(w.Works(0), "shop-1")
+	w.Delete(w.Works(0), "shop-2")
+	w.Gone(w.Works(0), "shop-1", "shop-2")
 	kit.Eventually(t, "the CRD is gone", func() error {
 		crds := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 		_, err := dynamic.NewForConfigOrDie(spokePlane.REST()).Resource(crds).Get(t.Context(), "gadgets."+group, metav1.GetOptions{})

@@ -19,6 +19,7 @@
 // Its subpackages start what tests run against:
 //
 //   - controlplane: a Kubernetes API server, the project's bin/controlplane
+//   - world: a broker, hubs, agents and sources of the SDK together, under names of their own
 //   - process, brokerkit: programs as processes of their own, and brokers among them
 //   - wirekit: a scripted agent, and a scripted source, on any transport
 package kit

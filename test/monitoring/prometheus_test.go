@@ -11,12 +11,8 @@ import (
 	"strings"
 	"testing"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
 
-	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
-	workclient "github.com/workwire/workwire/pkg/client/clientset/versioned"
 	"github.com/workwire/workwire/test/kit"
 	"github.com/workwire/workwire/test/kit/process"
 	"github.com/workwire/workwire/test/kit/promkit"
@@ -70,27 +66,13 @@ func startPrometheus(t *testing.T, targets map[string]string) promkit.Server {
 // work, and no alert is raised about them.
 func TestDashboard(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.applyWork()
+	w := start(t)
+	w.Create(w.Works(0), w.Work(0, "hello", "1", "hello"))
+	w.Applied(w.Works(0), "hello")
 	prometheus := startPrometheus(t, map[string]string{
-		"hub": serveMetrics(t, w.hub), "agent": serveMetrics(t, w.agent), "broker": w.broker.Broker.HTTPAddr()})
+		"hub": serveMetrics(t, w.hub), "agent": serveMetrics(t, w.agent), "broker": w.Broker.Broker.HTTPAddr()})
 	prometheus.CheckQueries(t, promkit.DashboardQueries(t, files+"dashboard.json"))
 	prometheus.CheckAlerts(t, promkit.ReadRules(t, files+"alerts.yaml"))
-}
-
-// applyWork creates a work and waits until it is applied.
-func (w *world) applyWork() {
-	namespace := spokePlane.Namespace(w, "target")
-	works := workclient.NewForConfigOrDie(hubPlane.REST()).WorkV1().ManifestWorks(w.cluster)
-	_, err := works.Create(w.Context(), &workv1.ManifestWork{ObjectMeta: metav1.ObjectMeta{Name: "hello"}, Spec: workv1.ManifestWorkSpec{
-		Workload: workv1.ManifestsTemplate{Manifests: []workv1.Manifest{{RawExtension: runtime.RawExtension{Raw: fmt.Appendf(nil,
-			`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"hello","namespace":%q}}`, namespace)}}}}}}, metav1.CreateOptions{})
-	kit.NoError(w, err)
-	kit.Await(w, works, "hello", "is applied", func(work *workv1.ManifestWork) bool {
-		return slices.ContainsFunc(work.Status.Conditions, func(c metav1.Condition) bool {
-			return c.Type == workv1.WorkApplied && c.Status == metav1.ConditionTrue
-		})
-	})
 }
 
 // TestAlerts: promtool's tests of the alerts pass, each alert has one, and both files have the same

@@ -26,7 +26,7 @@ const reference = "../../docs/metrics.md"
 // describes it.
 func TestReference(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := start(t)
 	var page strings.Builder
 	page.WriteString(`# Metrics
 
@@ -34,7 +34,7 @@ Every metric of hub, agent and broker, with its type and labels. The page is mad
 ` + "`go test ./test/monitoring -run TestReference -update`" + ` writes it. [operations.md](operations.md) says where metrics are
 served and what to watch, [monitoring.md](monitoring.md) has alerts and a dashboard. All programs also have the metrics ` + "`go_*` and `process_*`" + `.
 `)
-	hub, agent, broker := w.hub.recorded(), w.agent.recorded(), scrape(t, w.broker.Broker.HTTPAddr())
+	hub, agent, broker := w.hub.recorded(), w.agent.recorded(), scrape(t, w.Broker.Broker.HTTPAddr())
 	shared := map[string]metric{"workwire_build_info": broker["workwire_build_info"]}
 	for name := range hub {
 		if _, ok := agent[name]; ok {

@@ -16,12 +16,9 @@ import (
 
 	"github.com/workwire/workwire/broker"
 	"github.com/workwire/workwire/broker/brokertest"
-	"github.com/workwire/workwire/deploy/crds"
-	"github.com/workwire/workwire/deploy/install"
 	"github.com/workwire/workwire/pkg/agent"
 	"github.com/workwire/workwire/pkg/hub"
 	"github.com/workwire/workwire/pkg/runtime/kube"
-	"github.com/workwire/workwire/pkg/runtime/leader"
 	"github.com/workwire/workwire/pkg/runtime/serve"
 	"github.com/workwire/workwire/pkg/runtime/tracing/otlp"
 	"github.com/workwire/workwire/pkg/security/audit"
@@ -34,44 +31,35 @@ import (
 	"github.com/workwire/workwire/pkg/wire"
 	"github.com/workwire/workwire/test/kit"
 	"github.com/workwire/workwire/test/kit/controlplane"
+	"github.com/workwire/workwire/test/kit/world"
 )
 
 var hubPlane, spokePlane *controlplane.Plane
 
 func TestMain(m *testing.M) {
-	controlplane.MainPair(m, func(hub, spoke *controlplane.Plane) (func() error, error) {
-		hubPlane, spokePlane = hub, spoke
-		if err := install.CRDs(context.Background(), hub.REST(), crds.Hub()...); err != nil {
-			return nil, err
-		}
-		return nil, install.CRDs(context.Background(), spoke.REST(), crds.Spoke()...)
-	})
+	controlplane.Main(m, controlplane.Planes{Hub: &hubPlane, Spoke: &spokePlane})
 }
 
 const source = "hub1"
 
-var topics = wire.Topics{
-	SourceEvents: "sources/hub1/clusters/+/sourceevents", AgentEvents: "sources/hub1/clusters/+/agentevents",
-	SourceBroadcast: "sources/+/sourcebroadcast", AgentBroadcast: "clusters/+/agentbroadcast",
-}
-
-// world is a hub, a broker and an agent, with certificates, signatures and the registries that
-// their commands would serve.
-type world struct {
-	*testing.T
+// monitored is a world with certificates, signatures and the registries that the commands of its hub and
+// agent would serve.
+type monitored struct {
+	*world.World
 	cluster    string
 	dir        string // of certificates and keys
 	hub, agent *recorder
-	broker     *brokertest.Running
 }
 
-// newWorld starts the three programs and waits until the agent is connected.
-func newWorld(t *testing.T) *world {
+// start starts the three programs and waits until the agent is connected.
+func start(t *testing.T) *monitored {
 	t.Helper()
-	w := &world{T: t, cluster: hubPlane.Namespace(t, "cluster"), dir: t.TempDir(), hub: newRecorder(), agent: newRecorder()}
+	w := &monitored{World: world.New(t, world.Options{Hub: hubPlane, Spokes: []*controlplane.Plane{spokePlane}, Source: source}),
+		dir: t.TempDir(), hub: newRecorder(), agent: newRecorder()}
+	w.cluster = string(w.Clusters[0])
 	w.makeCertificates()
 	w.makeKeys()
-	w.broker = brokertest.Start(t, broker.Config{HTTPAddress: "127.0.0.1:0", Listeners: []broker.Listener{{
+	w.Broker = brokertest.Start(t, broker.Config{HTTPAddress: "127.0.0.1:0", Listeners: []broker.Listener{{
 		Address: "127.0.0.1:0", TLS: &broker.ListenerTLS{
 			CertFile: w.path("broker/tls.crt"), KeyFile: w.path("broker/tls.key"), ClientCAFile: w.path("broker/ca.crt"), RequireClientCert: true,
 		}}}})
@@ -81,9 +69,9 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-func (w *world) path(name string) string { return filepath.Join(w.dir, name) }
+func (w *monitored) path(name string) string { return filepath.Join(w.dir, name) }
 
-func (w *world) makeCertificates() {
+func (w *monitored) makeCertificates() {
 	list, err := certificates.Parse(fmt.Appendf(nil,
 		"certificates:\n- {name: broker, role: broker, hosts: [127.0.0.1]}\n- {name: hub1, role: source}\n- {name: %s, role: agent}\n", w.cluster))
 	kit.NoError(w, err)
@@ -93,7 +81,7 @@ func (w *world) makeCertificates() {
 	kit.NoError(w, err)
 }
 
-func (w *world) makeKeys() {
+func (w *monitored) makeKeys() {
 	key, err := signing.NewKey()
 	kit.NoError(w, err)
 	private, err := key.PEM()
@@ -111,52 +99,44 @@ func (w *world) makeKeys() {
 	kit.NoError(w, os.WriteFile(w.path("seal-keys/"+w.cluster+".pub"), sealingKey.Public().PEM(), 0o600))
 }
 
-func (w *world) startHub() {
-	rest := hubPlane.REST()
-	kit.NoError(w, kube.CountRequests(rest, w.hub))
+func (w *monitored) startHub() {
 	signer, err := signing.NewSigner(signing.SignerConfig{KeyFile: w.path("signing.key"), Logger: kit.Logger(w)})
 	kit.NoError(w, err)
 	sealer, err := sealing.NewSealer(sealing.SealerConfig{Dir: w.path("seal-keys"), Secret: signer.Secret, Registerer: w.hub, Logger: kit.Logger(w)})
 	kit.NoError(w, err)
-	election := leader.NewOptions(source)
-	election.Disabled = true
 	w.exportTraces(w.hub)
-	h, err := hub.New(hub.Config{
-		REST: rest, Source: source, Topics: topics, Transport: w.transport(w.hub, source), Election: election, Sign: signer.Sign, Seal: sealer,
-		AutoRegister: true, AutoAccept: true, Audit: w.records(w.hub), Registerer: w.hub, Logger: kit.Logger(w),
+	h := w.NewHub(func(c *hub.Config) {
+		kit.NoError(w, kube.CountRequests(c.REST, w.hub))
+		c.Transport, c.Sign, c.Seal, c.Audit, c.Registerer = w.transport(w.hub, source), signer.Sign, sealer, w.records(w.hub), w.hub
+		c.AutoRegister, c.AutoAccept = true, true
 	})
-	kit.NoError(w, err)
 	_, err = h.Dashboard(hub.DashboardOptions{}) // for its metrics
 	kit.NoError(w, err)
-	kit.Run(w, "hub", h.Run)
+	h.Start()
 }
 
-func (w *world) startAgent() {
-	rest := spokePlane.REST()
-	kit.NoError(w, kube.CountRequests(rest, w.agent))
+func (w *monitored) startAgent() {
 	trusted, err := signing.OpenTrustedKeys(signing.TrustedKeysConfig{File: w.path("trusted-keys.yaml"), Logger: kit.Logger(w)})
 	kit.NoError(w, err)
 	unsealer, err := sealing.NewUnsealer(sealing.UnsealerConfig{Files: []string{w.path("unseal.key")}, Registerer: w.agent, Logger: kit.Logger(w)})
 	kit.NoError(w, err)
 	w.exportTraces(w.agent)
-	a, err := agent.New(agent.Config{
-		Cluster: wire.ClusterName(w.cluster), ClientID: w.cluster, AgentID: w.cluster, BrokerHost: w.broker.Addr, Topics: topics, Kube: rest,
-		Transport: w.transport(w.agent, w.cluster), TrustedKeys: trusted, Unseal: unsealer, Audit: w.records(w.agent), Registerer: w.agent, Logger: kit.Logger(w),
+	w.StartAgent(0, func(c *agent.Config) {
+		kit.NoError(w, kube.CountRequests(c.Kube, w.agent))
+		c.Transport, c.TrustedKeys, c.Unseal, c.Audit, c.Registerer = w.transport(w.agent, w.cluster), trusted, unsealer, w.records(w.agent), w.agent
 	})
-	kit.NoError(w, err)
-	kit.Run(w, "agent", a.Run)
 }
 
-func (w *world) transport(r prometheus.Registerer, user string) transport.Transport {
+func (w *monitored) transport(r prometheus.Registerer, user string) transport.Transport {
 	tr, err := mqtt.New(mqtt.Config{ClientID: user, Logger: kit.Logger(w), Registerer: r, Broker: config.Config{
-		BrokerHost: w.broker.Addr, Topics: topics, CA: config.PEM{File: w.path(user + "/ca.crt")},
+		BrokerHost: w.Broker.Addr, Topics: w.Topics, CA: config.PEM{File: w.path(user + "/ca.crt")},
 		ClientCert: config.PEM{File: w.path(user + "/tls.crt")}, ClientKey: config.PEM{File: w.path(user + "/tls.key")},
 	}})
 	kit.NoError(w, err)
 	return tr
 }
 
-func (w *world) records(r prometheus.Registerer) *audit.Log {
+func (w *monitored) records(r prometheus.Registerer) *audit.Log {
 	log, err := audit.Open(audit.Config{Path: filepath.Join(w.TempDir(), "audit.log"), Program: "test", Registerer: r, Logger: kit.Logger(w)})
 	kit.NoError(w, err)
 	kit.Run(w, "audit log", func(ctx context.Context) error { log.Run(ctx); return nil })
@@ -164,7 +144,7 @@ func (w *world) records(r prometheus.Registerer) *audit.Log {
 }
 
 // exportTraces registers the metrics of an exporter, which sends nothing.
-func (w *world) exportTraces(r prometheus.Registerer) {
+func (w *monitored) exportTraces(r prometheus.Registerer) {
 	_, err := otlp.New(otlp.Config{Options: otlp.Options{Endpoint: "http://127.0.0.1:4318"}, Service: "test", Registerer: r})
 	kit.NoError(w, err)
 }

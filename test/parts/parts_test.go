@@ -8,147 +8,85 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 
 	"github.com/workwire/workwire/broker"
-	"github.com/workwire/workwire/broker/acl"
-	"github.com/workwire/workwire/broker/brokertest"
-	"github.com/workwire/workwire/deploy/crds"
-	"github.com/workwire/workwire/deploy/install"
-	"github.com/workwire/workwire/pkg/agent"
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
-	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
 	"github.com/workwire/workwire/pkg/ctl/fleet"
 	"github.com/workwire/workwire/pkg/hub"
-	"github.com/workwire/workwire/pkg/transport"
-	"github.com/workwire/workwire/pkg/transport/config"
-	"github.com/workwire/workwire/pkg/transport/mqtt"
 	"github.com/workwire/workwire/pkg/wire"
 	"github.com/workwire/workwire/test/kit"
 	"github.com/workwire/workwire/test/kit/controlplane"
+	"github.com/workwire/workwire/test/kit/world"
 )
 
 const (
-	source   = "hub1"
-	password = "secret"
-	cluster  = "cluster1"
+	source  = wire.SourceID("hub1")
+	cluster = "cluster1"
 )
 
 // The hub API is also the cluster of the agent.
 var plane *controlplane.Plane
 
-func TestMain(m *testing.M) {
-	controlplane.Main(m, controlplane.Hub, func(p *controlplane.Plane) error {
-		plane = p
-		return install.CRDs(context.Background(), p.REST(), append(crds.Hub(), crds.Spoke()...)...)
-	})
-}
+func TestMain(m *testing.M) { controlplane.Main(m, controlplane.Planes{Hub: &plane}) }
 
-var topics = wire.Topics{
-	SourceEvents: "sources/" + source + "/clusters/+/sourceevents", AgentEvents: "sources/" + source + "/clusters/+/agentevents",
-	SourceBroadcast: "sources/+/sourcebroadcast", AgentBroadcast: "clusters/+/agentbroadcast",
-}
-
-// world has a broker, an agent and the names of what hubs and agent write.
-type world struct {
-	*testing.T
+// parts is a world with the names of what hubs and agent write.
+type parts struct {
+	*world.World
 	client versioned.Interface
-	core   kubernetes.Interface
-	broker *brokertest.Running
 	leases string // the namespace of the Leases
-	target string // the namespace of the ConfigMaps
 }
 
-func newWorld(t *testing.T) *world {
+func start(t *testing.T) *parts {
 	t.Helper()
-	return &world{
-		T: t, client: versioned.NewForConfigOrDie(plane.REST()), core: kubernetes.NewForConfigOrDie(plane.REST()),
-		broker: brokertest.Start(t, broker.Config{Users: []broker.User{
-			{Username: source, Password: password, Role: acl.Source}, {Username: cluster, Password: password, Role: acl.Agent},
-		}}),
-		leases: plane.Namespace(t, "leases"), target: plane.Namespace(t, "target"),
-	}
-}
-
-func (w *world) transport(user, clientID string) transport.Transport {
-	w.Helper()
-	tr, err := mqtt.New(mqtt.Config{ClientID: clientID, Logger: kit.Logger(w).With("client", clientID), Broker: config.Config{
-		BrokerHost: w.broker.Addr, Username: user, Password: password, Topics: topics,
-	}})
-	kit.NoError(w, err)
-	return tr
+	w := world.New(t, world.Options{Hub: plane, Spokes: []*controlplane.Plane{plane}, Source: source, Clusters: []wire.ClusterName{cluster}})
+	w.StartBroker(broker.Config{})
+	return &parts{World: w, client: w.Client(), leases: plane.Namespace(t, "leases")}
 }
 
 // running is a hub that runs.
 type running struct {
-	name    string
-	log     *kit.Log
-	metrics *prometheus.Registry
-	stop    func()
+	*world.Hub
+	name string
 }
 
 // hub starts a hub, with this selector unless it is empty.
-func (w *world) hub(name, selector string, change ...func(*hub.Config)) *running {
+func (w *parts) hub(name, selector string, change ...func(*hub.Config)) *running {
 	w.Helper()
-	r, h := w.newHub(name, selector, change...)
-	r.stop = kit.Run(w, "hub "+r.name, h.Run)
+	r := w.newHub(name, selector, change...)
+	r.Start()
 	return r
 }
 
-func (w *world) newHub(name, selector string, change ...func(*hub.Config)) (*running, *hub.Hub) {
+func (w *parts) newHub(name, selector string, change ...func(*hub.Config)) *running {
 	w.Helper()
-	r := &running{name: hub.SharedLease(source) + name, log: &kit.Log{}, metrics: prometheus.NewRegistry()}
-	c := hub.Config{
-		REST: plane.REST(), Source: source, Topics: topics, Election: hub.NewElection(r.name), Transport: w.transport(source, source+"-hub"+name),
-		InstanceInterval: 300 * time.Millisecond, Registerer: r.metrics, Logger: r.log.Logger(),
-	}
-	c.Election.Namespace = w.leases
-	if selector != "" {
-		var err error
-		c.ClusterSelector, err = labels.Parse(selector)
-		kit.NoError(w, err)
-	}
-	for _, set := range change {
-		set(&c)
-	}
-	h, err := hub.New(c)
-	kit.NoError(w, err)
-	w.Cleanup(func() {
-		if w.Failed() {
-			w.Logf("hub %s:\n%s", r.name, r.log)
+	r := &running{name: hub.SharedLease(source) + name}
+	r.Hub = w.NewHub(append([]func(*hub.Config){func(c *hub.Config) {
+		c.Election, c.InstanceInterval, c.Transport = hub.NewElection(r.name), 300*time.Millisecond, w.Transport(string(source), string(source)+"-hub"+name, c.Topics)
+		c.Election.Namespace = w.leases
+		if selector != "" {
+			var err error
+			c.ClusterSelector, err = labels.Parse(selector)
+			kit.NoError(w, err)
 		}
-	})
-	return r, h
-}
-
-func (w *world) agent() {
-	w.Helper()
-	a, err := agent.New(agent.Config{
-		Cluster: cluster, ClientID: cluster + "-agent", AgentID: cluster, BrokerHost: w.broker.Addr, Topics: topics,
-		Kube: plane.REST(), Transport: w.transport(cluster, cluster+"-agent"), Logger: kit.Logger(w),
-	})
-	kit.NoError(w, err)
-	kit.Run(w, "agent", a.Run)
+	}}, change...)...)
+	return r
 }
 
 // label has the cluster selected by shard=value.
-func (w *world) label(value string) {
+func (w *parts) label(value string) {
 	w.Helper()
 	_, err := w.client.ClusterV1().ManagedClusters().Patch(w.Context(), cluster, types.MergePatchType,
 		fmt.Appendf(nil, `{"metadata":{"labels":{"shard":%q}}}`, value), metav1.PatchOptions{})
@@ -156,7 +94,7 @@ func (w *world) label(value string) {
 }
 
 // awaitHolder waits until a hub holds the cluster.
-func (w *world) awaitHolder(r *running) {
+func (w *parts) awaitHolder(r *running) {
 	w.Helper()
 	kit.Await(w, w.client.ClusterV1().ManagedClusters(), cluster, "held by "+r.name, func(c *clusterv1.ManagedCluster) bool {
 		return c != nil && c.Annotations[clusterv1.HubAnnotationKey] == r.name
@@ -164,72 +102,27 @@ func (w *world) awaitHolder(r *running) {
 }
 
 // put creates or updates a work with one ConfigMap of its name.
-func (w *world) put(name, value string) {
-	w.Helper()
-	works := w.client.WorkV1().ManifestWorks(cluster)
-	kit.Eventually(w, "put "+name, func() error {
-		work, err := works.Get(w.Context(), name, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
-			work = &workv1.ManifestWork{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		} else if err != nil {
-			return err
-		}
-		work.Spec.Workload.Manifests = []workv1.Manifest{{RawExtension: runtime.RawExtension{Raw: fmt.Appendf(nil,
-			`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q,"namespace":%q},"data":{"k":%q}}`, name, w.target, value)}}}
-		if work.UID == "" {
-			_, err = works.Create(w.Context(), work, metav1.CreateOptions{})
-		} else {
-			_, err = works.Update(w.Context(), work, metav1.UpdateOptions{})
-		}
-		return err
-	})
-}
+func (w *parts) put(name, value string) { w.Helper(); w.Put(w.Works(0), w.Work(0, name, value, name)) }
 
-func (w *world) delete(name string) {
-	w.Helper()
-	kit.NoError(w, w.client.WorkV1().ManifestWorks(cluster).Delete(w.Context(), name, metav1.DeleteOptions{}))
-}
+func (w *parts) delete(name string) { w.Helper(); w.Delete(w.Works(0), name) }
 
 // settled waits until the works, and no others, are there and applied at their generations, and the
 // cluster has their ConfigMaps. It returns the UIDs of these.
-func (w *world) settled(want map[string]string) map[string]types.UID {
+func (w *parts) settled(want map[string]string) map[string]string {
 	w.Helper()
-	var uids map[string]types.UID
-	kit.Eventually(w, fmt.Sprint("the cluster has ", want), func() error {
-		works, err := w.client.WorkV1().ManifestWorks(cluster).List(w.Context(), metav1.ListOptions{})
-		if err != nil {
-			return err
+	kit.Eventually(w, fmt.Sprintf("the hub has %d works", len(want)), func() error {
+		works, err := w.Works(0).List(w.Context(), metav1.ListOptions{})
+		if err == nil && len(works.Items) != len(want) {
+			err = fmt.Errorf("it has %d", len(works.Items))
 		}
-		if len(works.Items) != len(want) {
-			return fmt.Errorf("the hub has %d works", len(works.Items))
-		}
-		for _, work := range works.Items {
-			c := meta.FindStatusCondition(work.Status.Conditions, workv1.WorkAvailable)
-			if c == nil || c.Status != metav1.ConditionTrue || c.ObservedGeneration != work.Generation {
-				return fmt.Errorf("%s of generation %d has %+v", work.Name, work.Generation, work.Status.Conditions)
-			}
-		}
-		list, err := w.core.CoreV1().ConfigMaps(w.target).List(w.Context(), metav1.ListOptions{})
-		if err != nil {
-			return err
-		}
-		got := map[string]string{}
-		uids = map[string]types.UID{}
-		for _, c := range list.Items {
-			if c.Name != "kube-root-ca.crt" {
-				got[c.Name], uids[c.Name] = c.Data["k"], c.UID
-			}
-		}
-		if !maps.Equal(got, want) {
-			return fmt.Errorf("the cluster has %v", got)
-		}
-		return nil
+		return err
 	})
-	return uids
+	w.Applied(w.Works(0), slices.Collect(maps.Keys(want))...)
+	return w.Holds(0, want)
 }
 
 // awaitLeases waits until workctl finds these Leases of the hub that serves the cluster.
-func (w *world) awaitLeases(presence, leader string) {
+func (w *parts) awaitLeases(presence, leader string) {
 	w.Helper()
 	reader, err := fleet.NewReader(plane.REST())
 	kit.NoError(w, err)
@@ -248,14 +141,10 @@ func (w *world) awaitLeases(presence, leader string) {
 
 // managed has the cluster registered with this label. end deletes it with its works, while hub and
 // agent run.
-func (w *world) managed(shard string) (end func()) {
+func (w *parts) managed(shard string) (end func()) {
 	w.Helper()
-	_, err := w.core.CoreV1().Namespaces().Create(w.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: cluster}}, metav1.CreateOptions{})
-	if !apierrors.IsAlreadyExists(err) {
-		kit.NoError(w, err)
-	}
 	clusters := w.client.ClusterV1().ManagedClusters()
-	_, err = clusters.Create(w.Context(), &clusterv1.ManagedCluster{
+	_, err := clusters.Create(w.Context(), &clusterv1.ManagedCluster{
 		ObjectMeta: metav1.ObjectMeta{Name: cluster, Labels: map[string]string{"shard": shard}}, Spec: clusterv1.ManagedClusterSpec{HubAcceptsClient: true},
 	}, metav1.CreateOptions{})
 	kit.NoError(w, err)
@@ -277,8 +166,8 @@ func (w *world) managed(shard string) (end func()) {
 // deleted: each change arrives, statuses are stored, and no object is deleted but those of the deleted
 // works.
 func TestMove(t *testing.T) {
-	w := newWorld(t)
-	w.agent()
+	w := start(t)
+	w.StartAgent(0)
 	a, b := w.hub("-a", "shard=a"), w.hub("-b", "shard=b")
 	defer w.managed("a")()
 	hubs := map[string]*running{"a": a, "b": b}
@@ -305,7 +194,7 @@ func TestMove(t *testing.T) {
 	}
 
 	// The hub that holds the cluster ends before it lets it go.
-	a.stop()
+	a.Stop()
 	w.label("b")
 	w.awaitHolder(b)
 	w.put("changes", "last")
@@ -316,8 +205,8 @@ func TestMove(t *testing.T) {
 			t.Errorf("%s was deleted and created again on the way", name)
 		}
 	}
-	b.log.Await(t, "running the controllers that hubs share")
-	if lines := append(a.log.Lines("another program publishes"), b.log.Lines("another program publishes")...); len(lines) > 0 {
+	b.Log.Await(t, "running the controllers that hubs share")
+	if lines := append(a.Log.Lines("another program publishes"), b.Log.Lines("another program publishes")...); len(lines) > 0 {
 		t.Errorf("the hubs take each other for a fault:\n%s", strings.Join(lines, "\n"))
 	}
 
@@ -325,14 +214,14 @@ func TestMove(t *testing.T) {
 
 	// A hub for all clusters waits for those with a selector, which know that they are alone.
 	whole := w.hub("", "")
-	whole.log.Await(t, `standing by.*holder=\S*-b/`)
-	if kit.Metric(t, whole.metrics, "workwire_source_connected") != 0 {
+	whole.Log.Await(t, `standing by.*holder=\S*-b/`)
+	if kit.Metric(t, whole.Metrics, "workwire_source_connected") != 0 {
 		t.Error("a hub without a selector does not stand by")
 	}
 
 	// Back to one hub: it ignores what hubs with a selector have written.
-	b.stop()
-	whole.log.Await(t, "caches synced")
+	b.Stop()
+	whole.Log.Await(t, "caches synced")
 	w.awaitLeases(clusterv1.HubPresenceLeaseName, whole.name)
 	w.put("changes", "whole")
 	want["changes"] = "whole"
@@ -341,10 +230,10 @@ func TestMove(t *testing.T) {
 
 // TestFromOneHub puts two hubs in the place of one: they wait until it has ended, and lose nothing.
 func TestFromOneHub(t *testing.T) {
-	w := newWorld(t)
-	w.agent()
+	w := start(t)
+	w.StartAgent(0)
 	whole := w.hub("", "")
-	whole.log.Await(t, "caches synced")
+	whole.Log.Await(t, "caches synced")
 	a, _ := w.hub("-a", "shard=a"), w.hub("-b", "shard notin (a)")
 	defer w.managed("")()
 	want := map[string]string{"stays": "1", "goes": "1"}
@@ -352,10 +241,10 @@ func TestFromOneHub(t *testing.T) {
 		w.put(name, value)
 	}
 	before := w.settled(want)
-	a.log.Await(t, "a hub without --cluster-selector runs under the same source id")
+	a.Log.Await(t, "a hub without --cluster-selector runs under the same source id")
 	w.delete("goes")
 	delete(want, "goes")
-	whole.stop()
+	whole.Stop()
 	w.put("new", "1")
 	want["new"] = "1"
 	w.settled(want)
@@ -370,17 +259,17 @@ func TestFromOneHub(t *testing.T) {
 
 // TestWholeHubAfterAll: hubs with a selector end when one without leads all the same.
 func TestWholeHubAfterAll(t *testing.T) {
-	w := newWorld(t)
+	w := start(t)
 	ended := make(chan error, 2)
 	var hubs []*running
 	for _, name := range []string{"a", "b"} {
-		r, h := w.newHub("-"+name, "shard="+name)
-		kit.Run(t, "hub "+r.name, func(ctx context.Context) error { ended <- h.Run(ctx); return nil })
-		r.log.Await(t, "caches synced")
+		r := w.newHub("-"+name, "shard="+name)
+		kit.Run(t, "hub "+r.name, func(ctx context.Context) error { ended <- r.Run(ctx); return nil })
+		r.Log.Await(t, "caches synced")
 		hubs = append(hubs, r)
 	}
-	hubs[1].log.Await(t, `standing by.*holder=\S*-a/`)
-	leases := w.core.CoordinationV1().Leases(w.leases)
+	hubs[1].Log.Await(t, `standing by.*holder=\S*-a/`)
+	leases := kubernetes.NewForConfigOrDie(plane.REST()).CoordinationV1().Leases(w.leases)
 	kit.Eventually(t, "another hub acquires the Lease", func() error {
 		lease, err := leases.Get(t.Context(), hub.SharedLease(source), metav1.GetOptions{})
 		if err != nil {
@@ -429,8 +318,8 @@ func (b lateBody) Read(p []byte) (int, error) {
 // the agent holds, and must not take it for a deleted one. The hub serves the cluster once it has read
 // all works.
 func TestMoveToALateHub(t *testing.T) {
-	w := newWorld(t)
-	w.agent()
+	w := start(t)
+	w.StartAgent(0)
 	a := w.hub("-a", "shard=a")
 	var slow sync.RWMutex
 	b := w.hub("-b", "shard=b", func(c *hub.Config) {
@@ -442,7 +331,7 @@ func TestMoveToALateHub(t *testing.T) {
 	w.put("first", "1")
 	w.settled(want)
 	w.awaitHolder(a)
-	b.log.Await(t, "caches synced")
+	b.Log.Await(t, "caches synced")
 
 	slow.Lock()
 	w.put("second", "1")
@@ -450,12 +339,12 @@ func TestMoveToALateHub(t *testing.T) {
 	before := w.settled(want)
 	w.label("b")
 	w.awaitHolder(b)
-	b.log.Await(t, "cache is not known to be current, reading it anew.*manifestworks")
-	if len(b.log.Lines("cluster gained")) > 0 {
+	b.Log.Await(t, "cache is not known to be current, reading it anew.*manifestworks")
+	if len(b.Log.Lines("cluster gained")) > 0 {
 		t.Error("the hub serves the cluster before it has read its works")
 	}
 	slow.Unlock()
-	b.log.Await(t, "cluster gained")
+	b.Log.Await(t, "cluster gained")
 	w.put("first", "2")
 	want["first"] = "2"
 	if after := w.settled(want); !maps.Equal(after, before) {

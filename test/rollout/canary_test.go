@@ -3,7 +3,6 @@
 package rollout
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -13,8 +12,6 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -22,94 +19,51 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/workwire/workwire/broker"
-	"github.com/workwire/workwire/broker/acl"
-	"github.com/workwire/workwire/broker/brokertest"
 	"github.com/workwire/workwire/deploy/crds"
 	"github.com/workwire/workwire/deploy/install"
 	"github.com/workwire/workwire/examples"
-	"github.com/workwire/workwire/pkg/agent"
 	clusterv1beta1 "github.com/workwire/workwire/pkg/apis/cluster/v1beta1"
 	clusterv1beta2 "github.com/workwire/workwire/pkg/apis/cluster/v1beta2"
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
 	"github.com/workwire/workwire/pkg/hub"
 	"github.com/workwire/workwire/pkg/hub/revisions"
-	"github.com/workwire/workwire/pkg/runtime/leader"
-	"github.com/workwire/workwire/pkg/transport"
-	"github.com/workwire/workwire/pkg/transport/config"
-	"github.com/workwire/workwire/pkg/transport/mqtt"
 	"github.com/workwire/workwire/pkg/wire"
 	"github.com/workwire/workwire/test/kit"
 	"github.com/workwire/workwire/test/kit/controlplane"
+	"github.com/workwire/workwire/test/kit/world"
 )
 
 var hubPlane, canaryPlane *controlplane.Plane
 
 func TestMain(m *testing.M) {
-	controlplane.MainPair(m, func(hub, spoke *controlplane.Plane) (func() error, error) {
-		hubPlane, canaryPlane = hub, spoke
-		return nil, install.CRDs(context.Background(), hub.REST(), crds.Hub()...)
-	})
+	controlplane.Main(m, controlplane.Planes{Hub: &hubPlane, Spoke: &canaryPlane})
 }
 
-const (
-	source   = "hub1"
-	password = "secret"
-	setsNS   = "ocm-ns" // of the example
-)
+const setsNS = "ocm-ns" // of the example
 
-// world has a hub and the clusters a-first, which is the canary by its label, and b-second.
-type world struct {
-	*testing.T
+// canary is a world with the clusters a-first, which is the canary by its label, and b-second.
+type canary struct {
+	*world.World
 	client versioned.Interface
-	broker string
 	planes map[string]*controlplane.Plane
 }
 
-func newWorld(t *testing.T) *world {
+func startCanary(t *testing.T) *canary {
 	t.Helper()
-	w := &world{T: t, client: versioned.NewForConfigOrDie(hubPlane.REST())}
-	w.planes = map[string]*controlplane.Plane{"a-first": canaryPlane, "b-second": controlplane.StartFor(t, controlplane.Spoke)}
-	users := []broker.User{{Username: source, Password: password, Role: acl.Source}}
-	for cluster := range w.planes {
-		users = append(users, broker.User{Username: cluster, Password: password, Role: acl.Agent})
-	}
-	w.broker = brokertest.Start(t, broker.Config{Users: users}).Addr
-	topics := wire.Topics{
-		SourceEvents: "sources/" + source + "/clusters/+/sourceevents", AgentEvents: "sources/" + source + "/clusters/+/agentevents",
-		SourceBroadcast: "sources/+/sourcebroadcast", AgentBroadcast: "clusters/+/agentbroadcast",
-	}
-	election := leader.NewOptions(source)
-	election.Disabled = true
-	h, err := hub.New(hub.Config{
-		REST: hubPlane.REST(), Source: source, Topics: topics, Transport: w.link(source, topics), Election: election,
-		AutoRegister: true, AutoAccept: true, Logger: kit.Logger(t),
-	})
-	kit.NoError(t, err)
-	kit.Run(t, "hub", h.Run)
-	for cluster, plane := range w.planes {
-		kit.NoError(t, install.CRDs(t.Context(), plane.REST(), crds.Spoke()...))
-		a, err := agent.New(agent.Config{
-			Cluster: wire.ClusterName(cluster), ClientID: cluster + "-client", BrokerHost: w.broker, Topics: topics,
-			Transport: w.link(cluster, topics), Kube: plane.REST(), Logger: kit.Logger(t),
-		})
-		kit.NoError(t, err)
-		kit.Run(t, "agent of "+cluster, a.Run)
-	}
-	return w
-}
-
-func (w *world) link(user string, topics wire.Topics) transport.Transport {
-	w.Helper()
-	link, err := mqtt.New(mqtt.Config{ClientID: user + "-client", Logger: kit.Logger(w), Broker: config.Config{
-		BrokerHost: w.broker, Username: user, Password: password, Topics: topics,
-	}})
-	kit.NoError(w, err)
-	return link
+	second := controlplane.StartFor(t, controlplane.Spoke)
+	kit.NoError(t, install.CRDs(t.Context(), second.REST(), crds.Spoke()...))
+	w := world.New(t, world.Options{Spokes: []*controlplane.Plane{canaryPlane, second}, Clusters: []wire.ClusterName{"a-first", "b-second"}})
+	w.Hub = hubPlane // from here on: the hub makes the namespaces
+	w.StartBroker(broker.Config{})
+	w.StartHub(func(c *hub.Config) { c.AutoRegister, c.AutoAccept = true, true })
+	w.StartAgent(0)
+	w.StartAgent(1)
+	return &canary{World: w, client: w.Client(), planes: map[string]*controlplane.Plane{"a-first": canaryPlane, "b-second": second}}
 }
 
 // label labels a cluster once the hub has registered it.
-func (w *world) label(cluster, stage string) {
+func (w *canary) label(cluster, stage string) {
 	w.Helper()
 	kit.Eventually(w, cluster+" is labelled", func() error {
 		_, err := w.client.ClusterV1().ManagedClusters().Patch(w.Context(), cluster, types.MergePatchType,
@@ -118,7 +72,7 @@ func (w *world) label(cluster, stage string) {
 	})
 }
 
-func example[T any](t *testing.T, name string) *T {
+func example[T any](t testing.TB, name string) *T {
 	t.Helper()
 	text, err := examples.Files.ReadFile("replicaset/" + name + ".yaml")
 	kit.NoError(t, err)
@@ -128,16 +82,13 @@ func example[T any](t *testing.T, name string) *T {
 }
 
 // apply applies the three examples of the recipe.
-func (w *world) apply() {
+func (w *canary) apply() {
 	w.Helper()
 	ctx, create := w.Context(), metav1.CreateOptions{}
-	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: setsNS}}
-	if _, err := kubernetes.NewForConfigOrDie(hubPlane.REST()).CoreV1().Namespaces().Create(ctx, namespace, create); err != nil && !apierrors.IsAlreadyExists(err) {
-		w.Fatal(err)
-	}
-	_, err := w.client.ClusterV1beta2().ManagedClusterSetBindings(setsNS).Create(ctx, example[clusterv1beta2.ManagedClusterSetBinding](w.T, "cluster-set-binding"), create)
+	hubPlane.CreateNamespace(w, setsNS)
+	_, err := w.client.ClusterV1beta2().ManagedClusterSetBindings(setsNS).Create(ctx, example[clusterv1beta2.ManagedClusterSetBinding](w, "cluster-set-binding"), create)
 	kit.NoError(w, err)
-	_, err = w.client.ClusterV1beta1().Placements(setsNS).Create(ctx, example[clusterv1beta1.Placement](w.T, "canary-placement"), create)
+	_, err = w.client.ClusterV1beta1().Placements(setsNS).Create(ctx, example[clusterv1beta1.Placement](w, "canary-placement"), create)
 	kit.NoError(w, err)
 	kit.Eventually(w, "both clusters are selected", func() error {
 		placement, err := w.client.ClusterV1beta1().Placements(setsNS).Get(ctx, "canary", metav1.GetOptions{})
@@ -146,14 +97,14 @@ func (w *world) apply() {
 		}
 		return err
 	})
-	set := example[workv1alpha1.ManifestWorkReplicaSet](w.T, "canary-mwrset")
+	set := example[workv1alpha1.ManifestWorkReplicaSet](w, "canary-mwrset")
 	set.Spec.PlacementRefs[0].RolloutStrategy.Progressive.MinSuccessTime.Duration = time.Second // for a short test
 	_, err = w.client.WorkV1alpha1().ManifestWorkReplicaSets(setsNS).Create(ctx, set, create)
 	kit.NoError(w, err)
 }
 
 // edit changes the image and the nodeSelector of the set's Deployment, and the deadline of its rollout.
-func (w *world) edit(deadline, image string, nodeSelector map[string]any) {
+func (w *canary) edit(deadline, image string, nodeSelector map[string]any) {
 	w.Helper()
 	sets := w.client.WorkV1alpha1().ManifestWorkReplicaSets(setsNS)
 	kit.Eventually(w, "edit the set", func() error {
@@ -179,7 +130,7 @@ func (w *world) edit(deadline, image string, nodeSelector map[string]any) {
 }
 
 // until waits until a condition of the set has this reason and a message that matches.
-func (w *world) until(kind, reason, message string) {
+func (w *canary) until(kind, reason, message string) {
 	w.Helper()
 	matches := regexp.MustCompile(message)
 	kit.Eventually(w, kind+" is "+reason, func() error {
@@ -195,12 +146,12 @@ func (w *world) until(kind, reason, message string) {
 	})
 }
 
-func (w *world) deployment(cluster string) (*appsv1.Deployment, error) {
+func (w *canary) deployment(cluster string) (*appsv1.Deployment, error) {
 	return kubernetes.NewForConfigOrDie(w.planes[cluster].REST()).AppsV1().Deployments("default").Get(w.Context(), "web", metav1.GetOptions{})
 }
 
 // runs waits until a cluster runs this image, on a pod that is ready.
-func (w *world) runs(cluster, image string) {
+func (w *canary) runs(cluster, image string) {
 	w.Helper()
 	kit.Eventually(w, cluster+" runs "+image, func() error {
 		d, err := w.deployment(cluster)
@@ -220,7 +171,7 @@ func TestCanary(t *testing.T) {
 		blocker = `a-first: Deployment default/web: Available: 0/1: Pod web-\S+: Unschedulable: 0/\d+ nodes are available: .*`
 	)
 	nowhere := map[string]any{"disk": "fast"}
-	w := newWorld(t)
+	w := startCanary(t)
 	w.label("a-first", "canary")
 	w.label("b-second", "prod")
 	w.apply()

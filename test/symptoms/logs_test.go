@@ -18,6 +18,7 @@ import (
 	"github.com/workwire/workwire/pkg/wire"
 	"github.com/workwire/workwire/test/kit"
 	"github.com/workwire/workwire/test/kit/wirekit"
+	"github.com/workwire/workwire/test/kit/world"
 )
 
 func writeFile(path string, data []byte) error { return os.WriteFile(path, data, 0o600) }
@@ -53,7 +54,7 @@ func (p *patient) client(t transport.Transport, subscriptions ...string) {
 
 func (p *patient) connectFailed() {
 	tr, err := mqtt.New(mqtt.Config{ClientID: p.cluster, Logger: p.log.Logger(), Broker: config.Config{
-		BrokerHost: p.broker.Addr, Username: p.cluster, Password: "wrong", Topics: topicsOf(source),
+		BrokerHost: p.Broker.Addr, Username: p.cluster, Password: "wrong", Topics: p.Topics,
 	}})
 	kit.NoError(p, err)
 	p.client(tr)
@@ -62,7 +63,7 @@ func (p *patient) connectFailed() {
 }
 
 func (p *patient) subscribeFailed() {
-	p.client(p.transport(p.T, p.cluster, p.cluster, topicsOf(source), &p.log), "sources/hub1/clusters/of-somebody-else/sourceevents")
+	p.client(p.Transport(p.cluster, p.cluster, p.Topics, p.log.Logger()), "sources/hub1/clusters/of-somebody-else/sourceevents")
 	p.quoted("the log", p.log.String, "subscribe failed, retrying")
 }
 
@@ -98,9 +99,9 @@ func (p *patient) withoutSecrets() {
 }
 
 func (p *patient) specRefused() {
-	p.agent(func(c *agent.Config) { c.Topics = topicsOf("raw") })
+	p.agent(func(c *agent.Config) { c.Topics = world.Topics("raw") })
 	p.log.Await(p, "connected to the broker")
-	raw := wirekit.Connect(p, p.transport(p.T, "raw", "raw", topicsOf("raw"), &kit.Log{}), "sources/raw/clusters/"+p.cluster+"/agentevents")
+	raw := wirekit.Connect(p, p.Transport("raw", "raw", world.Topics("raw")), "sources/raw/clusters/"+p.cluster+"/agentevents")
 	raw.Publish(p, "sources/raw/clusters/"+p.cluster+"/sourceevents", &wire.Spec{
 		UID: "1", Generation: 1, Source: "raw", Cluster: wire.ClusterName(p.cluster), Action: wire.Create, Meta: metav1.ObjectMeta{Name: "web"},
 		Bundle: &wire.Bundle{Manifests: []workv1.Manifest{p.manifest(`{"apiVersion":"v1"}`)}},
@@ -112,7 +113,7 @@ func (p *patient) specRefused() {
 
 func (p *patient) takenOver() {
 	for range 2 {
-		p.client(p.transport(p.T, p.cluster, "one-id", topicsOf(source), &p.log))
+		p.client(p.Transport(p.cluster, "one-id", p.Topics, p.log.Logger()))
 	}
 	p.quoted("the log", p.log.String, "session taken over")
 }

@@ -17,8 +17,8 @@ import (
 // noisy sends what no agent does, with the credentials of the cluster: 400 megabytes at once, compressed.
 func (p *patient) noisy() {
 	p.accept(true)
-	p.hub.Await(p, "connected to the broker")
-	tr := p.transport(p.T, p.cluster, p.cluster+"-intruder", topicsOf(source), &p.log)
+	p.hub.Log.Await(p, "connected to the broker")
+	tr := p.Transport(p.cluster, p.cluster+"-intruder", p.Topics, p.log.Logger())
 	connected := make(chan struct{}, 1)
 	kit.Run(p, "intruder", func(ctx context.Context) error {
 		return tr.Run(ctx, transport.Handler{
@@ -42,7 +42,7 @@ func (p *patient) noisy() {
 			if err := e.SetData("application/json", data); err != nil {
 				return err
 			}
-			return tr.Publish(p.Context(), "sources/"+source+"/clusters/"+p.cluster+"/agentevents", e)
+			return tr.Publish(p.Context(), "sources/"+string(source)+"/clusters/"+p.cluster+"/agentevents", e)
 		})
 	}
 	kit.NoError(p, senders.Wait())

@@ -137,11 +137,10 @@ func checkTests(t *testing.T, s symptom) {
 // TestSymptoms produces the symptoms of the page.
 func TestSymptoms(t *testing.T) {
 	page := sections(t)
-	stage := open(t)
+	w, hub := open(t)
 	produce := func(t *testing.T, i int) {
 		s := symptoms[i]
-		p := &patient{T: t, stage: stage, section: page[s.heading], cluster: clusterOf(i), target: spokePlane.Namespace(t, "target")}
-		hubPlane.CreateNamespace(t, p.cluster)
+		p := &patient{World: w.On(t), hub: hub, section: page[s.heading], i: i, cluster: string(w.Clusters[i]), target: w.Targets[i]}
 		s.produce(p)
 	}
 	t.Run("together", func(t *testing.T) {

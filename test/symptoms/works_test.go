@@ -11,10 +11,10 @@ import (
 
 	"github.com/workwire/workwire/pkg/agent"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
-	workclient "github.com/workwire/workwire/pkg/client/clientset/versioned"
 	"github.com/workwire/workwire/pkg/security/signing"
 	"github.com/workwire/workwire/pkg/wire"
 	"github.com/workwire/workwire/test/kit"
+	"github.com/workwire/workwire/test/kit/world"
 )
 
 // change gives the work another value.
@@ -25,7 +25,7 @@ func (p *patient) change(name string) {
 
 func (p *patient) patch(name, patch string) {
 	p.Helper()
-	_, err := workclient.NewForConfigOrDie(hubPlane.REST()).WorkV1().ManifestWorks(p.cluster).
+	_, err := p.Works(p.i).
 		Patch(p.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 	kit.NoError(p, err)
 }
@@ -55,7 +55,7 @@ func (p *patient) emptyColumns() {
 
 func (p *patient) anotherSource() {
 	p.accept(true)
-	p.agent(func(c *agent.Config) { c.Topics = topicsOf("another") })
+	p.agent(func(c *agent.Config) { c.Topics = world.Topics("another") })
 	p.log.Await(p, "connected to the broker")
 	p.work("hello", configMap)
 	p.quoted("Delivered", func() string { return p.conditions("hello") }, "ClusterAway")
@@ -115,7 +115,7 @@ func (p *patient) tooLarge() {
 	p.agent()
 	p.work("web", strings.Replace(configMap, `"k":"1"`, `"k":"`+strings.Repeat("x", packetLimit)+`"`, 1))
 	p.quoted("Delivered", func() string { return p.conditions("web") }, "TooLarge")
-	p.quoted("the hub's log", p.hub.String, "publish refused")
+	p.quoted("the hub's log", p.hub.Log.String, "publish refused")
 }
 
 // trusting is an agent that believes no event of this hub, which does not sign.
@@ -168,7 +168,7 @@ func (p *patient) unknown() {
 		}
 		return nil
 	})
-	p.broker.Stop()
+	p.Broker.Stop()
 	p.quoted("its condition", p.clusterConditions, "Unknown", "HubDisconnected")
 }
 
@@ -177,7 +177,7 @@ func (p *patient) doesNotGoAway() {
 	p.agent()
 	p.work("held", strings.Replace(configMap, `"name":"a"`, `"name":"held","finalizers":["example.com/hold"]`, 1))
 	p.applied("held")
-	works := workclient.NewForConfigOrDie(hubPlane.REST()).WorkV1().ManifestWorks(p.cluster)
+	works := p.Works(p.i)
 	kit.NoError(p, works.Delete(p.Context(), "held", metav1.DeleteOptions{}))
 	p.quoted("workctl explain", func() string { return p.explain("held") }, "finalizer")
 	if text := p.explain("held"); !strings.Contains(text, "ConfigMap "+p.target+"/held") {

@@ -4,7 +4,6 @@ package symptoms
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -19,100 +18,54 @@ import (
 
 	"github.com/workwire/workwire/broker"
 	"github.com/workwire/workwire/broker/acl"
-	"github.com/workwire/workwire/broker/brokertest"
-	"github.com/workwire/workwire/deploy/crds"
-	"github.com/workwire/workwire/deploy/install"
 	"github.com/workwire/workwire/pkg/agent"
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
-	workclient "github.com/workwire/workwire/pkg/client/clientset/versioned"
 	"github.com/workwire/workwire/pkg/ctl/cli"
 	"github.com/workwire/workwire/pkg/ctl/fleet"
 	"github.com/workwire/workwire/pkg/hub"
-	"github.com/workwire/workwire/pkg/runtime/leader"
-	"github.com/workwire/workwire/pkg/transport"
-	"github.com/workwire/workwire/pkg/transport/config"
-	"github.com/workwire/workwire/pkg/transport/mqtt"
 	"github.com/workwire/workwire/pkg/wire"
 	"github.com/workwire/workwire/pkg/workstate/explain"
 	"github.com/workwire/workwire/test/kit"
 	"github.com/workwire/workwire/test/kit/controlplane"
+	"github.com/workwire/workwire/test/kit/world"
 )
 
 var hubPlane, spokePlane *controlplane.Plane
 
 func TestMain(m *testing.M) {
-	controlplane.MainPair(m, func(hub, spoke *controlplane.Plane) (func() error, error) {
-		hubPlane, spokePlane = hub, spoke
-		for _, plane := range []*controlplane.Plane{hub, spoke} {
-			if err := install.CRDs(context.Background(), plane.REST(), append(crds.Hub(), crds.Spoke()...)...); err != nil {
-				return nil, err
-			}
-		}
-		return nil, nil
-	})
+	controlplane.Main(m, controlplane.Planes{Hub: &hubPlane, Spoke: &spokePlane})
 }
 
 const (
-	source   = "hub1"
-	password = "secret"
+	source wire.SourceID = "hub1"
 	// packetLimit is the broker's maximum packet size in bytes.
 	packetLimit = 200_000
 )
 
-// stage is the hub and the broker that all symptoms share. Every symptom has a cluster of its own.
-type stage struct {
-	broker *brokertest.Running
-	hub    kit.Log
-}
-
-// open starts a broker that knows the cluster of each symptom, and the hub.
-func open(t *testing.T) *stage {
-	t.Helper()
-	users := []broker.User{{Username: source, Password: password, Role: acl.Source}, {Username: "raw", Password: password, Role: acl.Source}}
-	for i := range symptoms {
-		users = append(users, broker.User{Username: clusterOf(i), Password: password, Role: acl.Agent})
-	}
-	s := &stage{broker: brokertest.Start(t, broker.Config{Users: users, MaxPacketSize: packetLimit})}
-	election := leader.NewOptions(source)
-	election.Disabled = true
-	h, err := hub.New(hub.Config{
-		REST: hubPlane.REST(), Source: source, Topics: topicsOf(source), Election: election, Logger: s.hub.Logger(),
-		Transport:    s.transport(t, source, source+"-hub", topicsOf(source), &s.hub),
-		PendingDelay: 100 * time.Millisecond, HubAbsence: time.Second,
-	})
-	kit.NoError(t, err)
-	kit.Run(t, "hub", h.Run)
-	return s
-}
-
-func clusterOf(i int) string { return fmt.Sprint("cluster", i) }
-
-func topicsOf(source string) wire.Topics {
-	return wire.Topics{
-		SourceEvents: "sources/" + source + "/clusters/+/sourceevents", AgentEvents: "sources/" + source + "/clusters/+/agentevents",
-		SourceBroadcast: "sources/+/sourcebroadcast", AgentBroadcast: "clusters/+/agentbroadcast",
-	}
-}
-
-func (s *stage) transport(t *testing.T, user, clientID string, topics wire.Topics, log *kit.Log) transport.Transport {
-	t.Helper()
-	tr, err := mqtt.New(mqtt.Config{ClientID: clientID, Logger: log.Logger(), Broker: config.Config{
-		BrokerHost: s.broker.Addr, Username: user, Password: password, Topics: topics,
-	}})
-	kit.NoError(t, err)
-	return tr
-}
-
-// patient has one symptom.
+// patient has one symptom. All share a hub and a broker; each has a cluster of its own.
 type patient struct {
-	*testing.T
-	*stage
+	*world.World
+	hub *world.Hub
 
 	section string // of the page
+	i       int    // of the cluster
 	cluster string
 	target  string  // namespace for objects on the cluster
 	log     kit.Log // of the agent
+}
+
+// open starts a broker that knows the cluster of each symptom, and the hub.
+func open(t *testing.T) (*world.World, *world.Hub) {
+	t.Helper()
+	o := world.Options{Hub: hubPlane, Source: source}
+	for i := range symptoms {
+		o.Spokes, o.Clusters = append(o.Spokes, spokePlane), append(o.Clusters, wire.ClusterName(fmt.Sprint("cluster", i)))
+	}
+	w := world.New(t, o)
+	w.Users = append(w.Users, broker.User{Username: "raw", Password: world.Password, Role: acl.Source})
+	w.StartBroker(broker.Config{MaxPacketSize: packetLimit})
+	return w, w.StartHub(func(c *hub.Config) { c.PendingDelay, c.HubAbsence = 100*time.Millisecond, time.Second })
 }
 
 // quoted waits until what people see has all of these words, which the section of the page must have.
@@ -137,7 +90,7 @@ func (p *patient) quoted(what string, see func() string, words ...string) {
 // accept creates the ManagedCluster.
 func (p *patient) accept(accepted bool) {
 	p.Helper()
-	_, err := workclient.NewForConfigOrDie(hubPlane.REST()).ClusterV1().ManagedClusters().Create(p.Context(), &clusterv1.ManagedCluster{
+	_, err := p.Client().ClusterV1().ManagedClusters().Create(p.Context(), &clusterv1.ManagedCluster{
 		ObjectMeta: metav1.ObjectMeta{Name: p.cluster}, Spec: clusterv1.ManagedClusterSpec{HubAcceptsClient: accepted}}, metav1.CreateOptions{})
 	kit.NoError(p, err)
 }
@@ -145,19 +98,7 @@ func (p *patient) accept(accepted bool) {
 // agent starts the agent of the cluster.
 func (p *patient) agent(change ...func(*agent.Config)) (stop func()) {
 	p.Helper()
-	c := agent.Config{
-		Cluster: wire.ClusterName(p.cluster), ClientID: p.cluster + "-agent", AgentID: p.cluster, BrokerHost: p.broker.Addr, Topics: topicsOf(source),
-		Kube: spokePlane.REST(), Logger: p.log.Logger(),
-	}
-	for _, set := range change {
-		set(&c)
-	}
-	if c.Transport == nil {
-		c.Transport = p.transport(p.T, p.cluster, c.ClientID, c.Topics, &p.log)
-	}
-	a, err := agent.New(c)
-	kit.NoError(p, err)
-	return kit.Run(p, "agent of "+p.cluster, a.Run)
+	return p.StartAgent(p.i, append(change, func(c *agent.Config) { c.Logger = p.log.Logger() })...).Stop
 }
 
 // work creates a work with this manifest, in which %s is the namespace for objects.
@@ -168,7 +109,7 @@ func (p *patient) work(name, manifest string, annotations ...string) {
 		work.Annotations[a] = "true"
 	}
 	work.Spec.Workload.Manifests = []workv1.Manifest{p.manifest(manifest)}
-	_, err := workclient.NewForConfigOrDie(hubPlane.REST()).WorkV1().ManifestWorks(p.cluster).Create(p.Context(), work, metav1.CreateOptions{})
+	_, err := p.Works(p.i).Create(p.Context(), work, metav1.CreateOptions{})
 	kit.NoError(p, err)
 }
 
@@ -206,7 +147,7 @@ func (p *patient) columns(name string) map[string]string {
 
 // conditions returns the conditions of a work and its manifests, as kubectl describe shows them.
 func (p *patient) conditions(name string) string {
-	work, err := workclient.NewForConfigOrDie(hubPlane.REST()).WorkV1().ManifestWorks(p.cluster).Get(p.Context(), name, metav1.GetOptions{})
+	work, err := p.Works(p.i).Get(p.Context(), name, metav1.GetOptions{})
 	if err != nil {
 		return err.Error()
 	}
@@ -219,7 +160,7 @@ func (p *patient) conditions(name string) string {
 
 // clusterConditions returns those of the ManagedCluster.
 func (p *patient) clusterConditions() string {
-	cluster, err := workclient.NewForConfigOrDie(hubPlane.REST()).ClusterV1().ManagedClusters().Get(p.Context(), p.cluster, metav1.GetOptions{})
+	cluster, err := p.Client().ClusterV1().ManagedClusters().Get(p.Context(), p.cluster, metav1.GetOptions{})
 	if err != nil {
 		return err.Error()
 	}

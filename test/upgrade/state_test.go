@@ -2,7 +2,6 @@
 package upgrade
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"os"
@@ -14,75 +13,44 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/workwire/workwire/broker"
-	"github.com/workwire/workwire/broker/acl"
-	"github.com/workwire/workwire/broker/brokertest"
-	"github.com/workwire/workwire/deploy/crds"
-	"github.com/workwire/workwire/deploy/install"
 	"github.com/workwire/workwire/pkg/agent"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workclient "github.com/workwire/workwire/pkg/client/clientset/versioned"
 	"github.com/workwire/workwire/pkg/source"
-	"github.com/workwire/workwire/pkg/transport/config"
-	"github.com/workwire/workwire/pkg/transport/mqtt"
 	"github.com/workwire/workwire/pkg/wire"
 	"github.com/workwire/workwire/test/kit"
 	"github.com/workwire/workwire/test/kit/controlplane"
+	"github.com/workwire/workwire/test/kit/world"
 )
 
 var plane *controlplane.Plane
 
-func TestMain(m *testing.M) {
-	controlplane.Main(m, controlplane.Spoke, func(p *controlplane.Plane) error {
-		plane = p
-		return install.CRDs(context.Background(), p.REST(), crds.Spoke()...)
-	})
-}
+func TestMain(m *testing.M) { controlplane.Main(m, controlplane.Planes{Spoke: &plane}) }
 
 var topics = wire.Topics{SourceEvents: "sources/ops/clusters/+/sourceevents", AgentEvents: "sources/ops/clusters/+/agentevents"}
-
-// world has today's programs on a copy of the files in testdata/first.
-type world struct {
-	*testing.T
-	dir    string
-	broker *brokertest.Running
-}
-
-func (w *world) link(user string) *mqtt.Transport {
-	w.Helper()
-	m, err := mqtt.New(mqtt.Config{ClientID: user + "-client", Logger: kit.Logger(w), Broker: config.Config{
-		BrokerHost: w.broker.Addr, Username: user, Password: "secret", Topics: topics,
-	}})
-	kit.NoError(w, err)
-	return m
-}
 
 // TestFirstFiles: broker, agent and SDK go on with the files of the first version, which knew neither
 // source identities, content hashes, sessions nor sealed data. The agent knows its works while no
 // source runs, the source sends what the former one could not, and nothing is deleted or made anew.
 func TestFirstFiles(t *testing.T) {
-	w := &world{T: t, dir: t.TempDir()}
-	kit.NoError(t, os.CopyFS(w.dir, os.DirFS("testdata/first")))
-	w.broker = brokertest.Start(t, broker.Config{DataDir: filepath.Join(w.dir, "broker"), Users: []broker.User{
-		{Username: "ops", Password: "secret", Role: acl.Source}, {Username: "cluster1", Password: "secret", Role: acl.Agent},
-	}})
-	a, err := agent.New(agent.Config{
-		Cluster: "cluster1", ClientID: "cluster1-client", AgentID: "agent1", BrokerHost: "broker.example.com:8883", Topics: topics,
-		Transport: w.link("cluster1"), Kube: plane.REST(), StateDir: filepath.Join(w.dir, "agent"), Logger: kit.Logger(t),
+	dir := t.TempDir()
+	kit.NoError(t, os.CopyFS(dir, os.DirFS("testdata/first")))
+	w := world.New(t, world.Options{Spokes: []*controlplane.Plane{plane}, Source: "ops", Clusters: []wire.ClusterName{"cluster1"}, Topics: topics})
+	w.StartBroker(broker.Config{DataDir: filepath.Join(dir, "broker")})
+	w.StartAgent(0, func(c *agent.Config) {
+		c.ClientID, c.AgentID, c.BrokerHost, c.StateDir = "cluster1-client", "agent1", "broker.example.com:8883", filepath.Join(dir, "agent")
 	})
-	kit.NoError(t, err)
-	kit.Run(t, "agent", a.Run)
 	// From its state: no source runs. The broker has the change of web-0 until the session of the agent
 	// expires, a day after the files were made.
-	w.holds(map[string]string{"web-0": "", "web-1": "1", "web-2": "1"})
-	before := w.uids()
+	holds(t, map[string]string{"web-0": "", "web-1": "1", "web-2": "1"})
+	before := uids(t)
 
-	var log kit.Log
-	c, err := source.New(source.Config{SourceID: "ops", Topics: topics, Transport: w.link("ops"), StateFile: filepath.Join(w.dir, "source.db"), Logger: log.Logger()})
-	kit.NoError(t, err)
-	kit.Run(t, "source", c.Run)
-	w.holds(map[string]string{"web-0": "2", "web-1": "1", "web-2": "1"})
+	ops := w.StartSDK("ops", func(c *source.Config) {
+		c.Topics, c.StateFile, c.Transport = topics, filepath.Join(dir, "source.db"), w.Transport("ops", "ops-client", topics)
+	})
+	holds(t, map[string]string{"web-0": "2", "web-1": "1", "web-2": "1"})
 	kit.Eventually(t, "all works are applied at their generations", func() error {
-		list, err := c.ManifestWorks("cluster1").List(t.Context(), metav1.ListOptions{})
+		list, err := ops.ManifestWorks("cluster1").List(t.Context(), metav1.ListOptions{})
 		if err != nil {
 			return err
 		}
@@ -97,7 +65,7 @@ func TestFirstFiles(t *testing.T) {
 		}
 		return nil
 	})
-	if after := w.uids(); !maps.Equal(before, after) {
+	if after := uids(t); !maps.Equal(before, after) {
 		t.Errorf("objects were made anew: %v, before %v", after, before)
 	}
 	records, err := workclient.NewForConfigOrDie(plane.REST()).WorkV1().AppliedManifestWorks().List(t.Context(), metav1.ListOptions{})
@@ -110,18 +78,18 @@ func TestFirstFiles(t *testing.T) {
 	if len(records.Items) != 3 {
 		t.Errorf("there are %d AppliedManifestWorks", len(records.Items))
 	}
-	if lines := log.Lines("level=ERROR"); len(lines) > 0 {
+	if lines := ops.Log.Lines("level=ERROR"); len(lines) > 0 {
 		t.Errorf("the source logs %q", lines)
 	}
 }
 
 // holds waits until the ConfigMaps of the works have these values; "" is any.
-func (w *world) holds(want map[string]string) {
-	w.Helper()
+func holds(t *testing.T, want map[string]string) {
+	t.Helper()
 	configMaps := kubernetes.NewForConfigOrDie(plane.REST()).CoreV1().ConfigMaps("default")
-	kit.Eventually(w, fmt.Sprintf("the cluster holds %v", want), func() error {
+	kit.Eventually(t, fmt.Sprintf("the cluster holds %v", want), func() error {
 		for name, value := range want {
-			c, err := configMaps.Get(w.Context(), name, metav1.GetOptions{})
+			c, err := configMaps.Get(t.Context(), name, metav1.GetOptions{})
 			if err != nil {
 				return err
 			}
@@ -134,10 +102,10 @@ func (w *world) holds(want map[string]string) {
 }
 
 // uids returns those of the ConfigMaps of the works.
-func (w *world) uids() map[string]string {
-	w.Helper()
-	list, err := kubernetes.NewForConfigOrDie(plane.REST()).CoreV1().ConfigMaps("default").List(w.Context(), metav1.ListOptions{})
-	kit.NoError(w, err)
+func uids(t *testing.T) map[string]string {
+	t.Helper()
+	list, err := kubernetes.NewForConfigOrDie(plane.REST()).CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{})
+	kit.NoError(t, err)
 	found := map[string]string{}
 	for _, c := range list.Items {
 		if c.Name != "kube-root-ca.crt" {

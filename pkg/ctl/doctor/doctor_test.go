@@ -32,9 +32,7 @@ import (
 // The control plane is the package's own: it lacks the definitions at first.
 var plane *controlplane.Plane
 
-func TestMain(m *testing.M) {
-	controlplane.Main(m, controlplane.Hub, func(p *controlplane.Plane) error { plane = p; return nil })
-}
+func TestMain(m *testing.M) { controlplane.Main(m, controlplane.Planes{Hub: &plane, Bare: true}) }
 
 var topics = wire.Topics{
 	SourceEvents: "sources/hub1/clusters/+/sourceevents", AgentEvents: "sources/hub1/clusters/+/agentevents",

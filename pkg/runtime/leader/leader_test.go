@@ -28,7 +28,7 @@ import (
 var plane *controlplane.Plane
 
 func TestMain(m *testing.M) {
-	controlplane.MainShared(m, controlplane.Hub, func(p *controlplane.Plane) error { plane = p; return nil })
+	controlplane.Main(m, controlplane.Planes{Hub: &plane, Bare: true, Shared: true})
 }
 
 // leaseDuration is that of options.

@@ -3,22 +3,17 @@
 //
 //	var plane *controlplane.Plane
 //
-//	func TestMain(m *testing.M) {
-//		controlplane.MainShared(m, controlplane.Hub, func(p *controlplane.Plane) error {
-//			plane = p
-//			return install.CRDs(context.Background(), p.REST(), crds.Hub()...)
-//		})
-//	}
+//	func TestMain(m *testing.M) { controlplane.Main(m, controlplane.Planes{Hub: &plane}) }
 //
 // One control plane serves all tests of a package; they keep apart by namespace, see
-// [Plane.Namespace]. [MainShared] uses a control plane that several packages share, if there is
-// one, also while they run side by side. hack/with-planes.sh starts one of each [Role] for a
+// [Plane.Namespace]. With Shared, the package uses a control plane that several packages share, if there
+// is one, also while they run side by side. hack/with-planes.sh starts one of each [Role] for a
 // command and sets WORKWIRE_TEST_HUB_KUBECONFIG and WORKWIRE_TEST_SPOKE_KUBECONFIG to the paths of
 // their kubeconfigs:
 //
 //	hack/with-planes.sh go test ./pkg/runtime/leader ./pkg/agent/internal/applied
 //
-// A package needs a control plane of its own, from [Main], [MainPair] or [Start], when its tests
+// A package needs control planes of its own, by default or from [Start], when its tests
 // count the requests or objects of the whole cluster, change cluster-scoped objects that others
 // use, run controllers of all namespaces, or stop the API server. make test does not share:
 // starting one costs 2 to 3 CPU seconds, and the go command caches no results of tests that run on
@@ -26,6 +21,7 @@
 package controlplane
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -37,11 +33,15 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/workwire/workwire/deploy/crds"
+	"github.com/workwire/workwire/deploy/install"
 	"github.com/workwire/workwire/test/kit"
 	"github.com/workwire/workwire/test/kit/process"
 )
@@ -70,75 +70,76 @@ type Plane struct {
 	process   *process.Process // nil for a shared control plane
 }
 
-// Main runs the tests of a package with a control plane of its own and ends the process. setup is
-// called before the tests and may be nil.
-func Main(m *testing.M, role Role, setup func(*Plane) error) {
-	os.Exit(run(m, Start, []Role{role}, first(setup)))
+// Planes are the control planes that the tests of a package share.
+type Planes struct {
+	// Hub and Spoke say which roles are started, and where the control planes are stored before the
+	// tests. A hub has all custom resources, so that it does as the cluster of an agent too, a spoke
+	// those of agents.
+	Hub, Spoke **Plane
+	// Bare leaves out the custom resources.
+	Bare bool
+	// Shared uses the control planes of the test run, if there are any. Other packages use them at the
+	// same time.
+	Shared bool
+	// Setup is called before the tests, unless it is nil. It returns a function that is called after
+	// them, which may be nil.
+	Setup func() (teardown func() error, err error)
 }
 
-// MainShared is like Main with the control plane of the test run, if there is one. setup must be
-// safe to call in several packages at a time.
-func MainShared(m *testing.M, role Role, setup func(*Plane) error) {
-	os.Exit(run(m, Shared, []Role{role}, first(setup)))
-}
-
-// MainPair runs the tests of a package with a hub and a spoke control plane of its own and ends the
-// process. setup is called before the tests. It returns a function that is called after them, which
-// may be nil.
-func MainPair(m *testing.M, setup func(hub, spoke *Plane) (teardown func() error, err error)) {
-	os.Exit(run(m, Start, []Role{Hub, Spoke}, func(planes []*Plane) (func() error, error) {
-		return setup(planes[0], planes[1])
-	}))
-}
-
-// first returns a setup of several control planes that calls the setup of one.
-func first(setup func(*Plane) error) func([]*Plane) (func() error, error) {
-	return func(planes []*Plane) (func() error, error) {
-		if setup == nil {
-			return nil, nil
-		}
-		return nil, setup(planes[0])
+// Main runs the tests of a package with control planes and ends the process.
+func Main(m *testing.M, p Planes) {
+	code, err := p.run(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
 	}
+	os.Exit(code)
 }
 
-func run(m *testing.M, start func(Role) (*Plane, error), roles []Role, setup func([]*Plane) (func() error, error)) (code int) {
+func (p Planes) run(m *testing.M) (code int, err error) {
 	if flag.Parse(); leftOut() {
-		return m.Run() // without a setup: the package's planes stay nil
-	}
-	planes := make([]*Plane, len(roles))
-	fail := func(err error) {
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			code = 1
-		}
+		return m.Run(), nil // the package's planes stay nil
 	}
 	defer func() {
-		for _, plane := range planes {
-			if plane != nil {
-				fail(plane.Stop())
+		for _, plane := range []**Plane{p.Hub, p.Spoke} {
+			if plane != nil && *plane != nil {
+				err = errors.Join(err, (*plane).Stop())
 			}
 		}
 	}()
 	var starting errgroup.Group
-	for i, role := range roles {
-		starting.Go(func() (err error) {
-			planes[i], err = start(role)
-			return err
-		})
-	}
+	starting.Go(func() error { return p.start(p.Hub, Hub, append(crds.Hub(), crds.Spoke()...)) })
+	starting.Go(func() error { return p.start(p.Spoke, Spoke, crds.Spoke()) })
 	if err := starting.Wait(); err != nil {
-		fail(err)
-		return code
+		return 0, fmt.Errorf("set up the control planes: %w", err)
 	}
-	teardown, err := setup(planes)
-	if teardown != nil {
-		defer func() { fail(teardown()) }()
+	if p.Setup != nil {
+		teardown, failed := p.Setup()
+		if teardown != nil {
+			defer func() { err = errors.Join(err, teardown()) }()
+		}
+		if failed != nil {
+			return 0, fmt.Errorf("set up the tests: %w", failed)
+		}
 	}
-	if err != nil {
-		fail(fmt.Errorf("set up the control plane: %w", err))
-		return code
+	return m.Run(), nil
+}
+
+// start starts a control plane with definitions, unless none is wanted.
+func (p Planes) start(plane **Plane, role Role, definitions []*apiextensionsv1.CustomResourceDefinition) (err error) {
+	if plane == nil {
+		return nil
 	}
-	return m.Run()
+	start := Start
+	if p.Shared {
+		start = Shared
+	}
+	if *plane, err = start(role); err != nil || p.Bare {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	return install.CRDs(ctx, (*plane).REST(), definitions...)
 }
 
 // Shared returns the control plane of the test run, or starts one if there is none. Stop must be
@@ -234,7 +235,8 @@ func (p *Plane) Namespace(t testing.TB, prefix string) string {
 	return p.CreateNamespace(t, kit.Unique(prefix))
 }
 
-// CreateNamespace creates a namespace of this name, for tests that need it, and returns the name.
+// CreateNamespace creates a namespace of this name unless it exists, for tests that need it, and returns
+// the name.
 func (p *Plane) CreateNamespace(t testing.TB, name string) string {
 	t.Helper()
 	client, err := kubernetes.NewForConfig(p.REST())
@@ -242,7 +244,8 @@ func (p *Plane) CreateNamespace(t testing.TB, name string) string {
 		t.Fatal(err)
 	}
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	if _, err := client.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil {
+	_, err = client.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
 		t.Fatalf("create namespace %s: %v", name, err)
 	}
 	return name

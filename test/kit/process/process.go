@@ -22,6 +22,7 @@ import (
 )
 
 const (
+	buildTimeout = 10 * time.Minute
 	stopTimeout  = 2 * time.Minute
 	lineInterval = 10 * time.Millisecond
 )
@@ -49,6 +50,16 @@ func Build(ctx context.Context, root, dir string) error {
 		return fmt.Errorf("build the programs: %w: %s", err, out)
 	}
 	return nil
+}
+
+// BuildTemporary is [Build] into a new directory. remove deletes it.
+func BuildTemporary(root string) (dir string, remove func() error, err error) {
+	if dir, err = os.MkdirTemp("", "workwire-programs-"); err != nil {
+		return "", nil, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), buildTimeout)
+	defer cancel()
+	return dir, func() error { return os.RemoveAll(dir) }, Build(ctx, root, dir)
 }
 
 // Start runs argv. Its output goes to the end of dir/name.log. Stop must be called.

@@ -30,12 +30,7 @@ import (
 
 var plane *controlplane.Plane
 
-func TestMain(m *testing.M) {
-	controlplane.MainShared(m, controlplane.Hub, func(p *controlplane.Plane) error {
-		plane = p
-		return install.CRDs(context.Background(), p.REST(), crds.Spoke()...)
-	})
-}
+func TestMain(m *testing.M) { controlplane.Main(m, controlplane.Planes{Hub: &plane, Shared: true}) }
 
 // cluster is what a test has of the API server.
 type cluster struct {

@@ -28,12 +28,7 @@ import (
 
 var plane *controlplane.Plane
 
-func TestMain(m *testing.M) {
-	controlplane.Main(m, controlplane.Spoke, func(p *controlplane.Plane) error {
-		plane = p
-		return nil
-	})
-}
+func TestMain(m *testing.M) { controlplane.Main(m, controlplane.Planes{Spoke: &plane, Bare: true}) }
 
 // world is a namespace of the cluster, an account in it, and an executor that key "work" follows it
 // with.

@@ -27,10 +27,7 @@ import (
 var plane *controlplane.Plane
 
 func TestMain(m *testing.M) {
-	controlplane.MainShared(m, controlplane.Hub, func(p *controlplane.Plane) error {
-		plane = p
-		return nil
-	})
+	controlplane.Main(m, controlplane.Planes{Hub: &plane, Bare: true, Shared: true})
 }
 
 var (

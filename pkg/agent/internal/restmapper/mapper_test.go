@@ -25,12 +25,7 @@ import (
 
 var plane *controlplane.Plane
 
-func TestMain(m *testing.M) {
-	controlplane.Main(m, controlplane.Hub, func(p *controlplane.Plane) error {
-		plane = p
-		return nil
-	})
-}
+func TestMain(m *testing.M) { controlplane.Main(m, controlplane.Planes{Hub: &plane, Bare: true}) }
 
 // discovery is an API server that serves discovery documents and counts the requests for them.
 type discovery struct {

@@ -1,7 +1,6 @@
 package apply_test
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -19,8 +18,6 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
-	"github.com/workwire/workwire/deploy/crds"
-	"github.com/workwire/workwire/deploy/install"
 	"github.com/workwire/workwire/pkg/agent/internal/object"
 	"github.com/workwire/workwire/pkg/agent/internal/restmapper"
 	"github.com/workwire/workwire/pkg/agent/internal/strategy"
@@ -37,12 +34,7 @@ const agentHash = "0123456789abcdef"
 
 var plane *controlplane.Plane
 
-func TestMain(m *testing.M) {
-	controlplane.Main(m, controlplane.Spoke, func(p *controlplane.Plane) error {
-		plane = p
-		return install.CRDs(context.Background(), p.REST(), crds.Spoke()...)
-	})
-}
+func TestMain(m *testing.M) { controlplane.Main(m, controlplane.Planes{Spoke: &plane}) }
 
 // client gives a client whose requests wrap sees.
 func client(t testing.TB, wrap func(http.RoundTripper) http.RoundTripper) rest.Interface {
