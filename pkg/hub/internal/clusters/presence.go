@@ -131,10 +131,10 @@ func (p presence) messageReceived(now time.Time, l limits) presence {
 	return p
 }
 
-// hubConnected handles a connection of the hub: agents may have come and gone unnoticed, and are
-// expected to send a message.
+// hubConnected handles a connection of the hub: agents may have come and gone unnoticed, in sessions that the
+// hub does not know, and are expected to send a message.
 func (p presence) hubConnected(now time.Time, l limits) presence {
-	p.probeAt = now.Add(l.probe)
+	p.session, p.probeAt = "", now.Add(l.probe)
 	if p.expected() {
 		p.until = now.Add(l.timeout(p))
 	}

@@ -103,7 +103,9 @@ func TestPresence(t *testing.T) {
 		{name: "ours after an OCM agent", from: unheard, text: "message; announce a; 86400; left a", want: ended},
 
 		{name: "hub back, agent shows", from: unheard, text: "announce a; connect; 10; announce a; 86400", want: present},
-		{name: "hub back, agent speaks", from: unheard, text: "announce a; connect; 10; message; 86400", want: present},
+		{name: "hub back, agent speaks", from: unheard, text: "announce a; connect; 10; message; 45; announce a; 86400", want: present, asks: []string{"ask 55"}},
+		{name: "hub back, a session it has missed ends", from: unheard, text: "announce a; connect; 10; message; left b", want: ended},
+		{name: "hub back, a late will of the session before", from: unheard, text: "announce a; connect; 10; message; left a; 1", want: ended, asks: []string{"ask 10"}},
 		{name: "hub back, agent does not show", from: unheard, text: "announce a; connect; 90", want: missing, asks: []string{"ask 15"}},
 		{name: "hub back, not yet", from: unheard, text: "announce a; connect; 89", want: present, asks: []string{"ask 15"}},
 		{name: "hub away", from: unheard, text: "announce a; away 86400", want: present},
@@ -278,6 +280,8 @@ func (m *model) hubConnects() {
 		for _, step := range m.missed {
 			m.send(step)
 		}
+	} else {
+		m.delivered = nil // a new session, in which nothing is repeated
 	}
 	m.missed = nil
 }
@@ -319,13 +323,28 @@ func (m *model) step() {
 		m.pass(time.Duration(m.random.IntN(400)) * time.Second)
 	case 7:
 		m.connected = false
-		m.pass(time.Duration(m.random.IntN(400)) * time.Second)
+		m.meanwhile()
 		m.hubConnects()
 	case 8:
 		m.hubRestarts()
-		m.pass(time.Duration(m.random.IntN(400)) * time.Second)
+		m.meanwhile()
 		m.hubConnects()
 	}
+}
+
+// meanwhile is the time without a connection of the hub, in which the agent does as ever.
+func (m *model) meanwhile() {
+	for range m.random.IntN(3) {
+		switch {
+		case !m.there:
+			m.comes()
+		case m.random.IntN(2) == 0:
+			m.goes()
+		default:
+			m.send("message")
+		}
+	}
+	m.pass(time.Duration(m.random.IntN(400)) * time.Second)
 }
 
 // flush has the broker publish the wills that are late.
