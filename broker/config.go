@@ -14,12 +14,12 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/yaml"
 
 	"github.com/workwire/workwire/broker/acl"
 	"github.com/workwire/workwire/broker/limits"
 	"github.com/workwire/workwire/broker/session"
 	"github.com/workwire/workwire/pkg/runtime/serve"
+	"github.com/workwire/workwire/pkg/runtime/yamlfile"
 )
 
 // Defaults of [Config].
@@ -242,7 +242,7 @@ func LoadConfig(path string) (Config, error) {
 // relative file names as they are, and validation to [New].
 func ParseConfig(data []byte) (Config, error) {
 	var cfg Config
-	if err := yaml.UnmarshalStrict(data, &cfg); err != nil {
+	if err := yamlfile.Decode(data, &cfg); err != nil {
 		return Config{}, fmt.Errorf("decode YAML: %w", err)
 	}
 	return cfg, nil

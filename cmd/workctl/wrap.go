@@ -54,6 +54,7 @@ func wrapCommand(o *cli.Options) *cobra.Command {
 	fs.StringVar(&config.ObjectNamespace, "object-namespace", "", "namespace of objects that need one and have none (default: such an object is an error)")
 	fs.BoolVar(&config.Feedback, "feedback", true, "report the well-known values of each object whose kind has some, such as ReadyReplicas")
 	fs.BoolVar(&config.Readiness, "readiness", true, "report the conditions Progressing and Degraded")
+	fs.BoolVar(&config.Hooks, "hooks", false, "wrap the hooks of Helm charts, objects with the annotation helm.sh/hook, like any other object (default: they are left out and named)")
 	fs.IntVar(&config.MaxBytes, "max-bytes", 0, "maximum bytes of a work's manifests as JSON (default: 512000, the most that agents take)")
 	fs.IntVar(&config.MaxManifests, "max-manifests", 0, "maximum number of a work's manifests (default: 5000, the most that agents take)")
 	format.Add(cmd, cli.YAML, cli.JSON)

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"sigs.k8s.io/yaml"
+	"github.com/workwire/workwire/pkg/runtime/yamlfile"
 )
 
 // What a pattern may be. A resource is not a kind: "Secret" would match nothing, and so deny nothing.
@@ -23,7 +23,7 @@ var (
 // Parse returns the policy in a file. It refuses unknown fields, fields without a value, patterns that
 // match nothing, and a file without any rule: what is cut short or misspelled must not allow more.
 func Parse(data []byte) (*Policy, error) {
-	text, err := yaml.YAMLToJSONStrict(data)
+	text, err := yamlfile.ToJSON(data)
 	if err != nil {
 		return nil, err
 	}

@@ -13,8 +13,8 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"sigs.k8s.io/yaml"
 
+	"github.com/workwire/workwire/pkg/runtime/yamlfile"
 	"github.com/workwire/workwire/pkg/wire"
 )
 
@@ -108,7 +108,7 @@ func readFile(path string, stdin io.Reader) ([]byte, error) {
 	return data, err
 }
 
-// Parse returns the objects of a file with YAML documents, or with JSON. Lists are replaced by their
+// Parse returns the objects of a file with YAML documents, or with JSON values one after another. Lists are replaced by their
 // items; empty documents are left out. Its error names every invalid document as file, document
 // number and line. name is the file's name in errors.
 func Parse(name string, data []byte) ([]Manifest, error) {
@@ -118,12 +118,18 @@ func Parse(name string, data []byte) ([]Manifest, error) {
 		return nil, fmt.Errorf("%s: is no manifest but input of kustomize: use kubectl kustomize DIR | workctl wrap -f -", name)
 	}
 	for i, d := range split(data) {
-		origin := fmt.Sprintf("%s, document %d (line %d)", name, i+1, d.line)
-		manifests, err := parseDocument(origin, d.text)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", origin, err))
+		objects := values(d.text)
+		for j, text := range objects {
+			origin := fmt.Sprintf("%s, document %d (line %d)", name, i+1, d.line)
+			if len(objects) > 1 {
+				origin += fmt.Sprintf(", value %d", j+1)
+			}
+			manifests, err := parseDocument(origin, text)
+			if err != nil {
+				errs = append(errs, fmt.Errorf("%s: %w", origin, err))
+			}
+			all = append(all, manifests...)
 		}
-		all = append(all, manifests...)
 	}
 	return all, errors.Join(errs...)
 }
@@ -183,8 +189,27 @@ func hasContent(text []byte) bool {
 	return false
 }
 
+// values returns the JSON values that a document has one after another, as kubectl reads them; the document itself if it
+// is none of that kind.
+func values(text []byte) [][]byte {
+	if trimmed := bytes.TrimSpace(text); len(trimmed) == 0 || trimmed[0] != '{' {
+		return [][]byte{text}
+	}
+	var all [][]byte
+	for decoder := json.NewDecoder(bytes.NewReader(text)); ; {
+		var value json.RawMessage
+		switch err := decoder.Decode(&value); {
+		case errors.Is(err, io.EOF):
+			return all
+		case err != nil: // YAML in braces
+			return [][]byte{text}
+		}
+		all = append(all, value)
+	}
+}
+
 func parseDocument(origin string, text []byte) ([]Manifest, error) {
-	raw, err := yaml.YAMLToJSONStrict(text)
+	raw, err := yamlfile.ToJSON(text)
 	if err != nil {
 		return nil, fmt.Errorf("is no YAML: %w", err)
 	}

@@ -46,6 +46,8 @@ type Config struct {
 	MaxManifests int
 	// Feedback adds a rule of type WellKnownStatus for each manifest whose kind has one.
 	Feedback bool
+	// Hooks wraps the hooks of Helm charts like other objects. Otherwise they are left out, with a warning.
+	Hooks bool
 	// Readiness has the agent report the conditions Progressing and Degraded of all manifests.
 	Readiness bool
 }
@@ -74,11 +76,14 @@ func Works(manifests []Manifest, c Config) (works []*workv1.ManifestWork, warnin
 	if c, err = c.withDefaults(); err != nil {
 		return nil, nil, err
 	}
-	if len(manifests) == 0 {
-		return nil, nil, errors.New("there is no manifest")
+	if !c.Hooks {
+		manifests, warnings = withoutHooks(manifests)
 	}
-	encoded, warnings, err := prepare(manifests, c)
-	if err != nil {
+	if len(manifests) == 0 {
+		return nil, warnings, errors.New("there is no manifest")
+	}
+	encoded, more, err := prepare(manifests, c)
+	if warnings = append(warnings, more...); err != nil {
 		return nil, warnings, err
 	}
 	parts := divide(encoded, c.MaxBytes, c.MaxManifests)
@@ -90,6 +95,22 @@ func Works(manifests []Manifest, c Config) (works []*workv1.ManifestWork, warnin
 		works = append(works, newWork(name, part, c))
 	}
 	return works, warnings, nil
+}
+
+// hookAnnotation says when Helm runs an object of a chart; helm template prints it with the others.
+const hookAnnotation = "helm.sh/hook"
+
+// withoutHooks leaves out what Helm would run before or after the other objects, or as a test.
+func withoutHooks(manifests []Manifest) (rest []Manifest, warnings []string) {
+	for _, m := range manifests {
+		hook, isHook := m.Object.GetAnnotations()[hookAnnotation]
+		if !isHook {
+			rest = append(rest, m)
+			continue
+		}
+		warnings = append(warnings, fmt.Sprintf("%s is left out: it is a hook of Helm (%s), and no agent runs hooks. To apply it like any other object, use --hooks", &m, hook))
+	}
+	return rest, warnings
 }
 
 // encodedManifest is a manifest as it is sent.

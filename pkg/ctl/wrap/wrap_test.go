@@ -107,6 +107,8 @@ func TestFaults(t *testing.T) {
 	}{
 		"no YAML":          {"a: [\n" + configMap("x") + "---\nb: }", wrap.Config{}, "f.yaml, document 1 (line 1): is no YAML\nf.yaml, document 3 (line 4): is no YAML"},
 		"a key twice":      {"kind: A\nkind: B", wrap.Config{}, `already set in map`},
+		"braces, and more": {"{kind: A}\n{kind: B}", wrap.Config{}, "document 1 (line 1): is no YAML: something follows"},
+		"a JSON value":     {`{"kind": "A", "apiVersion": "v1", "metadata": {"name": "a"}} {"kind": "B"}`, wrap.Config{}, "document 1 (line 1), value 2: has no apiVersion"},
 		"no object":        {"- a", wrap.Config{}, "document 1 (line 1): is no object: want apiVersion, kind and metadata"},
 		"no kind":          {configMap("x") + "---\napiVersion: v1\nmetadata: {name: x}", wrap.Config{}, "document 2 (line 3): has no kind"},
 		"no apiVersion":    {"kind: Pod", wrap.Config{}, "has no apiVersion"},
@@ -140,6 +142,39 @@ func TestFaults(t *testing.T) {
 }
 
 // TestNamespace checks which objects get the namespace of the configuration.
+// TestHooks: hooks of Helm are left out and named, unless they are asked for.
+func TestHooks(t *testing.T) {
+	manifests, err := wrap.Parse("chart.yaml", []byte(`{apiVersion: v1, kind: ConfigMap, metadata: {name: a, namespace: shop}}
+---
+{apiVersion: batch/v1, kind: Job, metadata: {name: migrate, namespace: shop, annotations: {helm.sh/hook: "pre-install,pre-upgrade"}}}`))
+	kit.NoError(t, err)
+	for _, keep := range []bool{false, true} {
+		works, warnings, err := wrap.Works(manifests, wrap.Config{Name: "web", Hooks: keep})
+		kit.NoError(t, err)
+		if n := len(works[0].Spec.Workload.Manifests); n != 1 && !keep || n != 2 && keep {
+			t.Errorf("hooks %v: %d manifests", keep, n)
+		}
+		if got := strings.Join(warnings, ""); strings.Contains(got, "Job migrate is left out: it is a hook of Helm (pre-install,pre-upgrade)") == keep {
+			t.Errorf("hooks %v: warnings %q", keep, got)
+		}
+	}
+	if _, warnings, err := wrap.Works(manifests[1:], wrap.Config{Name: "web"}); err == nil || len(warnings) != 1 {
+		t.Errorf("hooks only: %v, %v", err, warnings)
+	}
+}
+
+// TestJSONValues: JSON values one after another are objects, as kubectl reads them.
+func TestJSONValues(t *testing.T) {
+	var text strings.Builder
+	for _, name := range []string{"a", "b", "c"} {
+		fmt.Fprintf(&text, `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": %q, "namespace": "shop"}}`+"\n", name)
+	}
+	manifests, err := wrap.Parse("f.json", []byte(text.String()))
+	if err != nil || len(manifests) != 3 || manifests[2].Object.GetName() != "c" {
+		t.Errorf("%v, %v", manifests, err)
+	}
+}
+
 func TestNamespace(t *testing.T) {
 	text := `{apiVersion: v1, kind: Pod, metadata: {name: p}}
 ---

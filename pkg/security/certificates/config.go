@@ -31,7 +31,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
-	"sigs.k8s.io/yaml"
+
+	"github.com/workwire/workwire/pkg/runtime/yamlfile"
 )
 
 // Defaults of [Config].
@@ -124,7 +125,7 @@ func Load(path string) (Config, error) {
 // An unknown key is an error. Relative directories stay relative.
 func Parse(data []byte) (Config, error) {
 	var c Config
-	if err := yaml.UnmarshalStrict(data, &c); err != nil {
+	if err := yamlfile.Decode(data, &c); err != nil {
 		return Config{}, fmt.Errorf("decode YAML: %w", err)
 	}
 	c.setDefaults()

@@ -14,6 +14,7 @@ import (
 	cloudevents "github.com/cloudevents/sdk-go/v2/event"
 	"sigs.k8s.io/yaml"
 
+	"github.com/workwire/workwire/pkg/runtime/yamlfile"
 	"github.com/workwire/workwire/pkg/security/keyfile"
 	"github.com/workwire/workwire/pkg/wire"
 )
@@ -182,7 +183,7 @@ func ParseTrustedAgents(data []byte) ([]TrustedKey, error) {
 // parseTrusted parses a file whose entries satisfy check.
 func parseTrusted(data []byte, limit int, check func(*trustedEntry) error) ([]TrustedKey, error) {
 	var file trustedFile
-	if err := yaml.UnmarshalStrict(data, &file); err != nil {
+	if err := yamlfile.Decode(data, &file); err != nil {
 		return nil, err
 	}
 	if len(file.Keys) == 0 || len(file.Keys) > limit {

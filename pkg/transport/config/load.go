@@ -12,8 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"sigs.k8s.io/yaml"
-
+	"github.com/workwire/workwire/pkg/runtime/yamlfile"
 	"github.com/workwire/workwire/pkg/wire"
 )
 
@@ -34,7 +33,7 @@ func Load(path string) (Config, error) {
 
 // Parse is [Load] for the content of a file.
 func Parse(data []byte) (Config, error) {
-	asJSON, err := yaml.YAMLToJSONStrict(data)
+	asJSON, err := yamlfile.ToJSON(data)
 	if err != nil {
 		return Config{}, fmt.Errorf("is no YAML: %w", err)
 	}
