@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"regexp"
+	"strconv"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -96,28 +97,52 @@ func manifestBlocker(f *Facts) *Blocker {
 		{"", metav1.ConditionFalse, ruleBlocker},
 		{workv1.ManifestStatusFeedbackSynced, metav1.ConditionFalse, feedbackBlocker},
 	} {
-		var first *Blocker
+		var all alike
 		for i := range entries {
 			for j := range entries[i].Conditions {
 				c := &entries[i].Conditions[j]
 				if c.Status != look.status || look.kind != "" && c.Type != look.kind {
 					continue
 				}
-				b := look.decide(f, &entries[i], c)
-				switch {
-				case b == nil:
-				case first == nil:
-					first = b
-				case first.Object != b.Object:
-					first.More++
+				if b := look.decide(f, &entries[i], c); b != nil {
+					all.add(b, entries[i].ResourceMeta.Name)
 				}
 			}
 		}
-		if first != nil {
-			return first
+		if len(all.list) > 0 {
+			return all.blocker()
 		}
 	}
 	return nil
+}
+
+// alike are blockers of manifests, those with the same cause and message together.
+type alike struct {
+	list []*Blocker
+	by   map[string]*Blocker
+}
+
+// add adds the blocker of the object with this name, which messages of API servers quote.
+func (a *alike) add(b *Blocker, name string) {
+	key := string(b.Cause) + " " + strings.ReplaceAll(b.Message, strconv.Quote(name), "it")
+	switch first := a.by[key]; {
+	case first == nil && a.by == nil:
+		a.by = map[string]*Blocker{key: b}
+		a.list = append(a.list, b)
+	case first == nil:
+		a.by[key] = b
+		a.list = append(a.list, b)
+	case first.Object != b.Object:
+		first.More++
+	}
+}
+
+// blocker returns the first one, with the others.
+func (a *alike) blocker() *Blocker {
+	for _, other := range a.list[1:] {
+		a.list[0].Others = append(a.list[0].Others, *other)
+	}
+	return a.list[0]
 }
 
 func (f *Facts) manifest(cause Cause, entry *workv1.ManifestCondition, c *metav1.Condition, do string) *Blocker {

@@ -69,8 +69,10 @@ type Blocker struct {
 	Do string `json:"do"`
 	// Since is when it began, if known.
 	Since *metav1.Time `json:"since,omitempty"`
-	// More is how many other manifests of the work have a blocker too.
+	// More is how many other manifests of the work are blocked by the same.
 	More int `json:"more,omitempty"`
+	// Others are what else blocks manifests of the work, one for each cause and message.
+	Others []Blocker `json:"others,omitempty"`
 	// OfManifest says that Object is that of a manifest of the work, and Message what it reports.
 	OfManifest bool `json:"-"`
 }
@@ -142,11 +144,21 @@ func (s *State) Why() string {
 		return "the cluster has not reported yet whether the objects are there"
 	case !b.OfManifest:
 		return b.Message
-	case b.More > 0:
-		return fmt.Sprintf("%s: %s (and %d more)", b.Object, b.Message, b.More)
 	default:
-		return b.Object + ": " + b.Message
+		return b.line()
 	}
+}
+
+// line says in one line what blocks manifests.
+func (b *Blocker) line() string {
+	more := b.More
+	for i := range b.Others {
+		more += 1 + b.Others[i].More
+	}
+	if more > 0 {
+		return fmt.Sprintf("%s: %s (and %d more)", b.Object, b.Message, more)
+	}
+	return b.Object + ": " + b.Message
 }
 
 // decide returns the phase of a work, and the condition that decides.

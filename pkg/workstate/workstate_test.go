@@ -1,6 +1,8 @@
 package workstate_test
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -125,6 +127,33 @@ func TestWhyNamesTheObject(t *testing.T) {
 		})
 	}
 	if s := workstate.Of(w, nil); s.Why() != "ConfigMap shop/a: refused (and 1 more)" {
+		t.Errorf("why %q", s.Why())
+	}
+}
+
+// TestEachErrorOnce: of manifests that fail in different ways each way is named, and of those that fail alike the number.
+func TestEachErrorOnce(t *testing.T) {
+	w := workFrom(t, "Applied=False@3:R:1 Available=True@3:R:2")
+	for name, message := range map[string]string{
+		"a": `configmaps "a" is forbidden`, "b": `configmaps "b" is forbidden`, "c": `configmaps "c" is invalid: data`, "d": `configmaps "d" is invalid: name`,
+	} {
+		w.Status.ResourceStatus.Manifests = append(w.Status.ResourceStatus.Manifests, workv1.ManifestCondition{
+			ResourceMeta: workv1.ManifestResourceMeta{Kind: "ConfigMap", Namespace: "shop", Name: name},
+			Conditions:   []metav1.Condition{{Type: workv1.ManifestApplied, Status: metav1.ConditionFalse, Message: message}},
+		})
+	}
+	slices.SortFunc(w.Status.ResourceStatus.Manifests, func(a, b workv1.ManifestCondition) int {
+		return strings.Compare(a.ResourceMeta.Name, b.ResourceMeta.Name)
+	})
+	s := workstate.Of(w, nil)
+	got := fmt.Sprint(s.Blocker.Object, " ", s.Blocker.Cause, " ", s.Blocker.More)
+	for _, other := range s.Blocker.Others {
+		got += fmt.Sprint(", ", other.Object, " ", other.Cause, " ", other.More)
+	}
+	if want := "ConfigMap shop/a Forbidden 1, ConfigMap shop/c InvalidManifest 0, ConfigMap shop/d InvalidManifest 0"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	if want := `ConfigMap shop/a: configmaps "a" is forbidden (and 3 more)`; s.Why() != want {
 		t.Errorf("why %q", s.Why())
 	}
 }

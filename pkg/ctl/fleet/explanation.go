@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/workwire/workwire/pkg/ctl/cli"
+	"github.com/workwire/workwire/pkg/workstate"
 	"github.com/workwire/workwire/pkg/workstate/explain"
 )
 
@@ -42,15 +43,14 @@ func WriteExplanation(w io.Writer, style cli.Style, now time.Time, e *explain.Ex
 		if e.State != explain.Blocked {
 			tone = cli.Warn
 		}
-		fmt.Fprintf(&out, "\n%s %s", style.Paint(tone, string(b.Cause)+":"), cli.OneLine(b.Object))
-		if b.Since != nil && !b.Since.IsZero() {
-			fmt.Fprintf(&out, ", for %s", Age(now, b.Since))
+		writeBlocker(&out, b, tone, style, now)
+		for i := range b.Others {
+			if i == maxOthers {
+				fmt.Fprintf(&out, "\n%d more objects are blocked in other ways: -o json has all of them.\n", len(b.Others)-i)
+				break
+			}
+			writeBlocker(&out, &b.Others[i], tone, style, now)
 		}
-		fmt.Fprintf(&out, "\n  %s\n", cli.OneLine(b.Message))
-		if b.More > 0 {
-			fmt.Fprintf(&out, "  So it is with %d more objects of this work.\n", b.More)
-		}
-		fmt.Fprintf(&out, "%s\n  %s\n", style.Paint(cli.Bold, "What to do:"), cli.OneLine(b.Do))
 	}
 	for i, note := range e.Notes {
 		if i == 0 {
@@ -60,6 +60,21 @@ func WriteExplanation(w io.Writer, style cli.Style, now time.Time, e *explain.Ex
 	}
 	_, err := io.WriteString(w, out.String())
 	return err
+}
+
+// maxOthers is how many causes beside the first one are shown.
+const maxOthers = 5
+
+func writeBlocker(out *strings.Builder, b *workstate.Blocker, tone cli.Tone, style cli.Style, now time.Time) {
+	fmt.Fprintf(out, "\n%s %s", style.Paint(tone, string(b.Cause)+":"), cli.OneLine(b.Object))
+	if b.Since != nil && !b.Since.IsZero() {
+		fmt.Fprintf(out, ", for %s", Age(now, b.Since))
+	}
+	fmt.Fprintf(out, "\n  %s\n", cli.OneLine(b.Message))
+	if b.More > 0 {
+		fmt.Fprintf(out, "  So it is with %d more objects of this work.\n", b.More)
+	}
+	fmt.Fprintf(out, "%s\n  %s\n", style.Paint(cli.Bold, "What to do:"), cli.OneLine(b.Do))
 }
 
 func stateTone(s explain.State) cli.Tone {

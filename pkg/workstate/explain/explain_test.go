@@ -267,6 +267,23 @@ func TestHops(t *testing.T) {
 			t.Errorf("%s:\n%s, want\n%s", name, text, c.want)
 		}
 	}
+	for name, c := range map[string]struct {
+		change func(*workv1.DeliveryStatus)
+		says   bool
+	}{
+		"a spec that was sent again": {func(d *workv1.DeliveryStatus) { d.PublishedTime = new(metav1.NewMicroTime(now.Add(time.Hour))) }, false},
+		"times of an older spec": {func(d *workv1.DeliveryStatus) {
+			d.Generation--
+			d.AcceptedTime = new(metav1.NewMicroTime(now.Add(time.Hour)))
+		}, false},
+		"a clock that is behind": {func(d *workv1.DeliveryStatus) { d.ReceivedTime = new(metav1.NewMicroTime(before.Add(-time.Minute))) }, true},
+	} {
+		f := facts()
+		c.change(f.Work.Status.Delivery)
+		if notes := strings.Join(explain.Explain(f).Notes, ""); strings.Contains(notes, "is at least 1m0s behind the hub's") != c.says {
+			t.Errorf("%s: notes %q", name, notes)
+		}
+	}
 	notes := explain.Explain(old).Notes
 	if len(notes) != 1 || !strings.Contains(notes[0], workv1.ReportReadinessAnnotationKey) {
 		t.Errorf("notes %q", notes)

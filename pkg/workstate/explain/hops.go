@@ -131,8 +131,9 @@ func isTrue(w *workv1.ManifestWork, kind string) bool {
 func notes(f *workstate.Facts, e *Explanation) []string {
 	var all []string
 	w := f.Work
-	if d := w.Status.Delivery; d != nil && d.ReceivedTime != nil && d.PublishedTime != nil {
-		if early := d.PublishedTime.Sub(d.ReceivedTime.Time); early > time.Second {
+	// Not the time of publishing, which is the last of several.
+	if d := w.Status.Delivery; d != nil && d.Generation == w.Generation && d.ReceivedTime != nil && d.AcceptedTime != nil {
+		if early := d.AcceptedTime.Sub(d.ReceivedTime.Time); early > time.Second {
 			all = append(all, fmt.Sprintf("The clock of the cluster is at least %s behind the hub's: the times of received, applied and ready are by its clock.",
 				early.Round(time.Second)))
 		}

@@ -74,3 +74,26 @@ func TestMaxSource(t *testing.T) {
 	put(sized("hub", "b", 2, 50<<10), inbox.Replaced)
 	closeState()
 }
+
+// TestRoomForWhatWasRefused: what is free is room only if something that was refused fits, also if it was refused twice.
+func TestRoomForWhatWasRefused(t *testing.T) {
+	state, closeState := opened(t, t.TempDir())
+	defer closeState()
+	box := inbox.New(inbox.Config{Store: state, MaxSource: 100 << 10, Changed: func(inbox.Key) {}})
+	box.Put(sized("hub", "a", 1, 60<<10), nil)
+	for _, want := range []inbox.Verdict{inbox.Refused, inbox.Same} {
+		if got := box.Put(sized("hub", "b", 1, 60<<10), nil).Verdict; got != want {
+			t.Fatalf("b is %v, want %v", got, want)
+		}
+		if box.RoomAgain("hub") {
+			t.Errorf("%v: 40 KiB are room for 60", want)
+		}
+	}
+	box.Forget(inbox.Key{Source: "hub", UID: uidOf("a")})
+	if !box.RoomAgain("hub") || box.RoomAgain("hub") {
+		t.Error("want room, once")
+	}
+	if got := box.Put(sized("hub", "b", 1, 60<<10), nil).Verdict; got != inbox.Replaced {
+		t.Errorf("b is %v", got)
+	}
+}

@@ -104,7 +104,7 @@ type sourceWorks struct {
 	byUID  map[types.UID]*work
 	byName map[string]types.UID // the work that has the name; a work being deleted may have lost its own
 	size   int64                // of the entries, in bytes
-	full   bool                 // specs were refused for want of room
+	fits   int64                // with a size below it, there is room for a spec that was refused for want of it
 }
 
 type work struct {
@@ -154,6 +154,7 @@ func (b *Inbox) Put(in *wire.Spec, stored func(error)) Change {
 				change.Superseded = b.save(e)
 			} else {
 				change.Verdict = b.refuse(current, in, b.fullRefusal(in))
+				b.lacksRoom(e)
 			}
 		case Kept:
 			b.save(keptEntry(current.entry))
@@ -336,10 +337,10 @@ func (b *Inbox) RoomAgain(source wire.SourceID) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s := b.works[source]
-	if s == nil || !s.full || s.size > b.max-b.max/8 {
+	if s == nil || s.size >= s.fits {
 		return false
 	}
-	s.full = false
+	s.fits = 0
 	return true
 }
 
@@ -462,7 +463,6 @@ func (b *Inbox) set(e *Entry) (superseded *Key) {
 	}
 	size := e.size()
 	s.size += size
-	s.full = s.full || e.Refusal != nil && e.Refusal.Reason == workv1.ReasonTooManySpecs
 	if current := s.byUID[e.UID]; current != nil {
 		if current.entry.Hold != nil {
 			b.held--
@@ -493,6 +493,19 @@ func (b *Inbox) room(e *Entry) int64 {
 		}
 	}
 	return left - size
+}
+
+// lacksRoom notes that there was no room for e. b.mu must be held.
+func (b *Inbox) lacksRoom(e *Entry) {
+	s := b.works[e.Source]
+	if s == nil {
+		return
+	}
+	fits := b.max - e.size()
+	if current := s.byUID[e.UID]; current != nil {
+		fits += current.size
+	}
+	s.fits = max(s.fits, fits)
 }
 
 // latest is the map of the newest entry. Consecutive entries with equal labels or annotations share
