@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -21,6 +23,24 @@ import (
 
 // The tests of this file do not run in parallel: an agent also reconciles the AppliedManifestWorks of
 // others, and must not be busy with them.
+
+// removeRecords removes the records of the agent, which those of the other tests would read when they start.
+func (w *fixture) removeRecords() {
+	ctx := context.Background()
+	list, err := w.amws.List(ctx, metav1.ListOptions{})
+	kit.NoError(w, err)
+	var group errgroup.Group
+	group.SetLimit(16)
+	for i := range list.Items {
+		if amw := &list.Items[i]; amw.Spec.AgentID == w.BrokerHost {
+			group.Go(func() error {
+				_, err := w.amws.Patch(ctx, amw.Name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+				return errors.Join(err, w.amws.Delete(ctx, amw.Name, metav1.DeleteOptions{}))
+			})
+		}
+	}
+	kit.NoError(w, group.Wait())
+}
 
 func isRecord(r kit.Request) bool { return r.String() == "patch appliedmanifestworks/status" }
 
@@ -122,6 +142,7 @@ func TestHeldObjectIsRecordedUnderLoad(t *testing.T) {
 // Of many works at once, records wait until all are applied, and cost no more than one by one.
 func TestManyRecordsWait(t *testing.T) {
 	w := newSerialWorld(t)
+	w.Cleanup(w.removeRecords) // after the agent
 	const many = 1000
 	registry := prometheus.NewRegistry()
 	raw := w.rawSource("hub1", func(c *agent.Config) { c.RecordDelay, c.Registerer = 0, registry })
