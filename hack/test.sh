@@ -41,7 +41,8 @@ fi
 hack/helm.sh >/dev/null
 export WORKWIRE_TEST_ALL=1
 if [ -n "${TESTED:-}" ]; then
-	beside=("go test $flags ./test/faults -run ^TestHubInPostgreSQL\$" "${beside[1]}")
+	slow=("${slow[@]/#.\/test\/deploy/}")
+	beside=("go test $flags ./test/faults -run ^TestHubInPostgreSQL\$" "go test $flags ./test/deploy -run 'Helm|Chart'" "${beside[1]}")
 fi
 # What these tests build is what make build has built, without cgo.
 exec bin/testrun "env CGO_ENABLED=1 go test $flags -race -exec 'env CGO_ENABLED=0' ${slow[*]} ${rest[*]}" beside "${beside[@]}" \
