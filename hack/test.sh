@@ -42,7 +42,8 @@ hack/helm.sh >/dev/null
 export WORKWIRE_TEST_ALL=1
 if [ -n "${TESTED:-}" ]; then
 	slow=("${slow[@]/#.\/test\/deploy/}")
-	beside=("go test $flags ./test/faults -run ^TestHubInPostgreSQL\$" "go test $flags ./test/deploy -run 'Helm|Chart'" "${beside[1]}")
+	beside=("go test $flags ./test/faults -run ^TestHubInPostgreSQL\$" "go test $flags ./test/deploy -run 'Helm|Chart'"
+		"go test -C controlplane $flags -count=1 ./test -run 'Database|Broken|Others/Postgre|Serves/Postgre|Life/Postgre|Spoke/Postgre'")
 fi
 # What these tests build is what make build has built, without cgo.
 exec bin/testrun "env CGO_ENABLED=1 go test $flags -race -exec 'env CGO_ENABLED=0' ${slow[*]} ${rest[*]}" beside "${beside[@]}" \
