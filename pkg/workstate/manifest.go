@@ -109,8 +109,8 @@ func manifestBlocker(f *Facts) *Blocker {
 				}
 			}
 		}
-		if len(all.list) > 0 {
-			return all.blocker()
+		if b := all.blocker(); b != nil {
+			return b
 		}
 	}
 	return nil
@@ -125,11 +125,12 @@ type alike struct {
 // add adds the blocker of the object with this name, which messages of API servers quote.
 func (a *alike) add(b *Blocker, name string) {
 	key := string(b.Cause) + " " + strings.ReplaceAll(b.Message, strconv.Quote(name), "it")
-	switch first := a.by[key]; {
-	case first == nil && a.by == nil:
-		a.by = map[string]*Blocker{key: b}
-		a.list = append(a.list, b)
+	first := a.by[key]
+	switch {
 	case first == nil:
+		if a.by == nil { // most works have no blocker
+			a.by = map[string]*Blocker{}
+		}
 		a.by[key] = b
 		a.list = append(a.list, b)
 	case first.Object != b.Object:
@@ -137,8 +138,11 @@ func (a *alike) add(b *Blocker, name string) {
 	}
 }
 
-// blocker returns the first one, with the others.
+// blocker returns the first one, with the others; nil if there is none.
 func (a *alike) blocker() *Blocker {
+	if len(a.list) == 0 {
+		return nil
+	}
 	for _, other := range a.list[1:] {
 		a.list[0].Others = append(a.list[0].Others, *other)
 	}

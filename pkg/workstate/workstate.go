@@ -144,21 +144,20 @@ func (s *State) Why() string {
 		return "the cluster has not reported yet whether the objects are there"
 	case !b.OfManifest:
 		return b.Message
+	case b.Objects() > 1:
+		return fmt.Sprintf("%s: %s (and %d more)", b.Object, b.Message, b.Objects()-1)
 	default:
-		return b.line()
+		return b.Object + ": " + b.Message
 	}
 }
 
-// line says in one line what blocks manifests.
-func (b *Blocker) line() string {
-	more := b.More
+// Objects returns how many objects of the work are blocked: this one, those by the same, and the others.
+func (b *Blocker) Objects() int {
+	n := 1 + b.More
 	for i := range b.Others {
-		more += 1 + b.Others[i].More
+		n += b.Others[i].Objects()
 	}
-	if more > 0 {
-		return fmt.Sprintf("%s: %s (and %d more)", b.Object, b.Message, more)
-	}
-	return b.Object + ": " + b.Message
+	return n
 }
 
 // decide returns the phase of a work, and the condition that decides.

@@ -44,12 +44,12 @@ func WriteExplanation(w io.Writer, style cli.Style, now time.Time, e *explain.Ex
 			tone = cli.Warn
 		}
 		writeBlocker(&out, b, tone, style, now)
-		for i := range b.Others {
-			if i == maxOthers {
-				fmt.Fprintf(&out, "\n%d more objects are blocked in other ways: -o json has all of them.\n", len(b.Others)-i)
-				break
-			}
-			writeBlocker(&out, &b.Others[i], tone, style, now)
+		others, more := head(b.Others, maxOthers)
+		for i := range others {
+			writeBlocker(&out, &others[i], tone, style, now)
+		}
+		if more > 0 {
+			fmt.Fprintf(&out, "\nObjects of this work are blocked in %d more ways: -o json has all of them.\n", more)
 		}
 	}
 	for i, note := range e.Notes {
