@@ -68,7 +68,7 @@ func newLimits(keepAlive, silence, grace time.Duration) limits {
 // agents only messages are known.
 type presence struct {
 	state state
-	// session is the last one that started, endedSession the last one that ended.
+	// session is the last one that started since the hub connected, endedSession the last one that ended.
 	session, endedSession string
 	// vouched is whether the agent is present because it announced itself, so that its end will be
 	// announced too. Otherwise it is present for a while after each message.
@@ -104,7 +104,7 @@ func (p presence) sessionEnded(session string, now time.Time) presence {
 	unsure := p.session == "" && p.endedSession != session || p.state == present && !p.vouched
 	p = p.withState(ended, now)
 	if unsure {
-		// The session started before this process and may not have been the last one, or the agent,
+		// The session started before the hub connected and may not have been the last one, or the agent,
 		// perhaps another one by now, has sent a message since.
 		p.probeAt = now
 	}
@@ -116,10 +116,9 @@ func (p presence) sessionEnded(session string, now time.Time) presence {
 func (p presence) messageReceived(now time.Time, l limits) presence {
 	p.heard, p.probeAt = now, time.Time{}
 	if p.state == present && p.vouched && p.session != "" {
-		p.until = time.Time{}
 		return p
 	}
-	if p.vouched { // by the stored state only: it may be another agent by now
+	if p.vouched { // by what was known before the hub connected: it may be another agent by now
 		p.vouched, p.since = false, now
 	}
 	p = p.withState(present, now)
