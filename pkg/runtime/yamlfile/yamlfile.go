@@ -42,9 +42,7 @@ func one(data []byte) error {
 		switch err := decoder.Decode(&value); {
 		case errors.Is(err, io.EOF):
 			return nil
-		case err != nil && first:
-			return err
-		case err != nil:
+		case err != nil: // not of the first one, which has been read
 			return fmt.Errorf("%w: %w", errMore, err)
 		case value != nil && !first:
 			return errMore
