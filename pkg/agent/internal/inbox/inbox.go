@@ -497,15 +497,9 @@ func (b *Inbox) room(e *Entry) int64 {
 
 // lacksRoom notes that there was no room for e. b.mu must be held.
 func (b *Inbox) lacksRoom(e *Entry) {
-	s := b.works[e.Source]
-	if s == nil {
-		return
+	if s := b.works[e.Source]; s != nil {
+		s.fits = max(s.fits, s.size+b.room(e))
 	}
-	fits := b.max - e.size()
-	if current := s.byUID[e.UID]; current != nil {
-		fits += current.size
-	}
-	s.fits = max(s.fits, fits)
 }
 
 // latest is the map of the newest entry. Consecutive entries with equal labels or annotations share
