@@ -63,8 +63,8 @@ type Config struct {
 	// DryRun is called with what a source asks to try, or with why that is refused and not asked. It must
 	// not block. Default: such questions are dropped.
 	DryRun func(question *wire.DryRun, refused error)
-	// Reconnected is called when events can be published again. It must not block. Default: nobody is told.
-	Reconnected func()
+	// Connected is called when events can be published again. It must not block.
+	Connected func()
 	// SourceAnswered is called when a source answers a resync request for the first time. It must
 	// not block.
 	SourceAnswered func()
@@ -117,9 +117,6 @@ func New(config Config) (*Session, error) {
 	config.Logger = cmp.Or(config.Logger, slog.Default())
 	if config.Quota == nil {
 		config.Quota = ptr.To(quota.Sources())
-	}
-	if config.Reconnected == nil {
-		config.Reconnected = func() {}
 	}
 	if config.DryRun == nil {
 		config.DryRun = func(*wire.DryRun, error) {}
@@ -194,7 +191,7 @@ func (s *Session) Handler() transport.Handler {
 			s.connected.Store(true)
 			s.config.Outbox.Connected(s.presence.connected())
 			s.presence.announce()
-			s.config.Reconnected()
+			s.config.Connected()
 			sources := s.toAsk(c)
 			s.asking(func(q *questions.Questions, now time.Time) { q.Connected(sources, now) })
 		},
