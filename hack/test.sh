@@ -24,9 +24,10 @@ fi
 # One for each core runs at a time, those that take longest first. Beside them, one at a time, those that run our programs from outside,
 # which mostly wait.
 outside=(./test/faults ./cmd/demo/internal/demo)
-slow=(./pkg/agent ./test/deploy ./test/integration ./test/fleet ./broker ./broker/conformance ./test/symptoms)
+deploy=./test/deploy
+slow=(./pkg/agent ./test/integration ./test/fleet ./broker ./broker/conformance ./test/symptoms)
 hostile=./test/hostile # measures time: alone
-mapfile -t rest < <(tested ./... | cut -d ' ' -f 1 | sed 's#^github.com/workwire/workwire#.#' | grep -vxF "$(printf '%s\n' "${outside[@]}" "${slow[@]}" $hostile)")
+mapfile -t rest < <(tested ./... | cut -d ' ' -f 1 | sed 's#^github.com/workwire/workwire#.#' | grep -vxF "$(printf '%s\n' "${outside[@]}" "${slow[@]}" $deploy $hostile)")
 # The packages of controlplane/ that have tests. Its others are Kubernetes: naming them would compile all of it again.
 controlplane="./internal/cli ./internal/credentials ./internal/kine ./internal/plane ./internal/process ./internal/wholerows ./test"
 beside=(
@@ -36,15 +37,15 @@ beside=(
 )
 export CONTROLPLANE_BIN=$PWD/bin/controlplane
 if [ "$mode" != --all ]; then
-	exec bin/testrun "go test $flags ${slow[*]} ${rest[*]}" beside "${beside[@]}"
+	exec bin/testrun "go test $flags $deploy ${slow[*]} ${rest[*]}" beside "${beside[@]}"
 fi
 hack/helm.sh >/dev/null
 export WORKWIRE_TEST_ALL=1
 if [ -n "${TESTED:-}" ]; then
-	slow=("${slow[@]/#.\/test\/deploy/}")
-	beside=("go test $flags ./test/faults -run ^TestHubInPostgreSQL\$" "go test $flags ./test/deploy -run 'Helm|Chart'"
-		"go test -C controlplane $flags -count=1 ./test -run 'Database|Broken|Others/Postgre|Serves/Postgre|Life/Postgre|Spoke/Postgre'")
+	beside=("go test $flags ./test/faults -run ^TestHubInPostgreSQL\$" "go test $flags $deploy -run 'Helm|Chart'"
+		"go test -C controlplane $flags -count=1 ./test -skip ./etcd")
+	deploy=""
 fi
 # What these tests build is what make build has built, without cgo.
-exec bin/testrun "env CGO_ENABLED=1 go test $flags -race -exec 'env CGO_ENABLED=0' ${slow[*]} ${rest[*]}" beside "${beside[@]}" \
+exec bin/testrun "env CGO_ENABLED=1 go test $flags -race -exec 'env CGO_ENABLED=0' $deploy ${slow[*]} ${rest[*]}" beside "${beside[@]}" \
 	then "go test $flags $hostile -for 1m" "go test $flags ./test/faults -run ^TestSoak\$ -soak 1m -seed 521"
