@@ -50,7 +50,7 @@ later() {
 	echo "check: $*: begun"
 }
 
-# ended: waits for the steps that were begun by later.
+# ended: waits for the steps that later has begun.
 ended() {
 	local command id output
 	for command in "${!beside[@]}"; do
@@ -58,6 +58,7 @@ ended() {
 		wait "$id" || { cat "$output"; echo "check: FAILED: $command" >&2; return 1; }
 		echo "check: $command: passed"
 	done
+	beside=()
 }
 
 # stopped: ends the steps of later that still run, with what they have started.
@@ -85,6 +86,8 @@ lane_integration() {
 	hack/needs.sh test
 	step make build
 	step hack/test.sh --all
+	ended
+	step hack/test.sh --alone
 	step make bench BENCHFLAGS=--quick ONLY='one work'
 	later make fuzz MINUTES=1 FUZZTIME=5s PACKAGES="./broker/packet ./pkg/wire"
 }

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Runs the tests of every module, and says at the end how many passed and what was left out for want of
 # which program. make test runs it. make check runs it with --all: with the race detector where the tests run our
-# code, hostile clients, a minute of random faults, and no program left out; with TESTED=1, which says that make test has
-# passed here without those programs, what would run once more in the same way is left out. make unit runs it with
-# --unit: the packages whose tests start no other program.
+# code, and no program left out; with TESTED=1, which says that make test has passed here without those programs, what
+# would run once more in the same way is left out. Then it runs it with --alone: hostile clients, which measures time, and a minute
+# of random faults. make unit runs it with --unit: the packages whose tests start no other program.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 mode=${1:-}
@@ -26,7 +26,7 @@ fi
 outside=(./test/faults ./cmd/demo/internal/demo)
 deploy=./test/deploy
 slow=(./pkg/agent ./test/integration ./test/fleet ./broker ./broker/conformance ./test/symptoms)
-hostile=./test/hostile # measures time: alone
+hostile=./test/hostile
 mapfile -t rest < <(tested ./... | cut -d ' ' -f 1 | sed 's#^github.com/workwire/workwire#.#' | grep -vxF "$(printf '%s\n' "${outside[@]}" "${slow[@]}" $deploy $hostile)")
 # The packages of controlplane/ that have tests. Its others are Kubernetes: naming them would compile all of it again.
 controlplane="./internal/cli ./internal/credentials ./internal/kine ./internal/plane ./internal/process ./internal/wholerows ./test"
@@ -36,6 +36,10 @@ beside=(
 	"go test -C test/bench $flags ./..."
 )
 export CONTROLPLANE_BIN=$PWD/bin/controlplane
+if [ "$mode" = --alone ]; then
+	export WORKWIRE_TEST_ALL=1
+	exec bin/testrun "go test $flags $hostile -for 1m" "go test $flags ./test/faults -run ^TestSoak\$ -soak 1m -seed 521"
+fi
 if [ "$mode" != --all ]; then
 	exec bin/testrun "go test $flags $deploy ${slow[*]} ${rest[*]}" beside "${beside[@]}"
 fi
@@ -47,5 +51,4 @@ if [ -n "${TESTED:-}" ]; then
 	deploy=""
 fi
 # What these tests build is what make build has built, without cgo.
-exec bin/testrun "env CGO_ENABLED=1 go test $flags -race -exec 'env CGO_ENABLED=0' $deploy ${slow[*]} ${rest[*]}" beside "${beside[@]}" \
-	then "go test $flags $hostile -for 1m" "go test $flags ./test/faults -run ^TestSoak\$ -soak 1m -seed 521"
+exec bin/testrun "env CGO_ENABLED=1 go test $flags -race -exec 'env CGO_ENABLED=0' $deploy ${slow[*]} ${rest[*]}" beside "${beside[@]}"

@@ -104,11 +104,13 @@ func testHubForOthers(t *testing.T, s store) {
 // TestApplyThatFails: up does not call itself ready without its manifests.
 func TestApplyThatFails(t *testing.T) {
 	t.Parallel()
-	p := start(t, "--role=hub", "--dir="+t.TempDir(), "--apply=/no/such/manifest.yaml", "--start-timeout=20s")
+	manifest := filepath.Join(t.TempDir(), "manifest.yaml")
+	noError(t, os.WriteFile(manifest, []byte("{apiVersion: no.such/v1, kind: Kind, metadata: {name: a}}"), 0o600))
+	p := start(t, "--role=hub", "--dir="+t.TempDir(), "--apply="+manifest, "--start-timeout=1m") // a busy machine takes half of it to start
 	if printed := p.ready(); printed != "" {
 		t.Errorf("up printed %q", printed)
 	}
-	want := "waiting for --apply=/no/such/manifest.yaml: kubectl ended by itself"
+	want := "waiting for --apply=" + manifest + ": kubectl ended by itself"
 	if status := p.wait(); status != 1 || !strings.Contains(p.stderr.String(), want) {
 		t.Errorf("status %d, %s; want %q", status, p.stderr, want)
 	}

@@ -192,11 +192,11 @@ const attempts = 4
 // logs the costs.
 func (w *world) suffer(before peace, a attack) {
 	w.Helper()
-	limit := max(maxFactor*before.p99, minLatency)
-	after := patience
+	limit, after := max(maxFactor*before.p99, minLatency), patience
 	for n := 0; n < attempts && after > limit && !w.Failed(); n++ {
 		if n > 0 {
-			before.usage = w.usage(before.victims)
+			before = w.inPeace(before.victims...)
+			limit = max(limit, maxFactor*before.p99)
 		}
 		after = min(after, w.sufferOnce(before, a.name, a.prepare(n)))
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -157,6 +158,11 @@ func (c *Config) validate() (errs []error) {
 	}
 	if c.Role == Hub && c.Nodes > 0 {
 		invalid("--nodes=%d: a hub has no nodes; leave it out, or use --role=spoke", c.Nodes)
+	}
+	for _, path := range c.Apply {
+		if _, err := os.Stat(path); err != nil {
+			invalid("--apply: %w", err)
+		}
 	}
 	if c.Datastore != "" {
 		if err := CheckDatastore(c.Datastore); err != nil {

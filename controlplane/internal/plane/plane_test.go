@@ -32,12 +32,13 @@ func TestConfigCompleteReportsEveryFault(t *testing.T) {
 		"no hostname":       {Config{Role: Hub, Dir: "d", Hosts: []string{"hub", "10.0.0.1", "a b"}}, []string{"--hostname=a b must be"}},
 		"access of nobody":  {Config{Role: Hub, Dir: "d", Access: []Access{{File: "f"}}}, []string{"--kubeconfig-for=", "must be USER=FILE"}},
 		"access nowhere":    {Config{Role: Hub, Dir: "d", Access: []Access{{User: "jane"}}}, []string{"--kubeconfig-for=jane= must be USER=FILE"}},
+		"nothing to apply":  {Config{Role: Hub, Dir: "d", Apply: []string{"plane_test.go", "no.yaml"}}, []string{"--apply: ", "/no.yaml: no such file or directory"}},
 		"two at once":       {Config{Role: "x", Dir: "d", Port: -1}, []string{"--role", "--port"}},
 		"a hub":             {Config{Role: Hub, Dir: "d"}, nil},
 		"a spoke, no nodes": {Config{Role: Spoke, Dir: "d"}, nil},
 		"a hub for others": {Config{
 			Role: Hub, Dir: "d", BindAddress: "::", Hosts: []string{"hub-api", "::1"},
-			Access: []Access{{"jane", "file"}}, Apply: []string{"crds"},
+			Access: []Access{{"jane", "file"}}, Apply: []string{"plane_test.go"},
 		}, nil},
 	}
 	for name, test := range tests {

@@ -19,12 +19,12 @@ func TestMain(m *testing.M) {
 	case "obedient": // says that it is there, ends on SIGTERM
 		ExitWithParent()
 		fmt.Println("up", os.Args[1:])
-		select {}
+		time.Sleep(time.Hour) // the runtime takes select {} for a deadlock, if nothing else runs
 	case "stubborn": // does not end on SIGTERM
 		ExitWithParent()
 		signal.Ignore(syscall.SIGTERM)
 		fmt.Println("up")
-		select {}
+		time.Sleep(time.Hour)
 	case "failing":
 		fmt.Println("first line")
 		fmt.Println("the reason")
