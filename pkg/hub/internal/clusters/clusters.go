@@ -73,7 +73,7 @@ type Config struct {
 	Client versioned.Interface
 	// Works are those that the hub knows; default none.
 	Works *works.Cache
-	// Namespaces creates the namespaces of clusters; required with AutoRegister.
+	// Namespaces creates the namespaces of clusters; required.
 	Namespaces corev1client.NamespaceInterface
 	// AutoRegister creates a ManagedCluster and a namespace for each cluster that is heard from for
 	// the first time. Without it a cluster that has no ManagedCluster is accepted.
@@ -113,10 +113,7 @@ type Config struct {
 
 // complete sets the defaults and reports every fault.
 func (c *Config) complete() error {
-	errs := []error{required.Fields(c, "Informers", "Client")}
-	if c.AutoRegister {
-		errs = append(errs, required.Fields(c, "Namespaces"))
-	}
+	errs := []error{required.Fields(c, "Informers", "Client", "Namespaces")}
 	if c.Part != nil {
 		errs = append(errs, required.Fields(c, "Works"), required.Fields(c.Part, "Hub", "Selector", "Ended", "Busy"))
 	}

@@ -134,7 +134,7 @@ func (f *fleet) metric(name string, labels ...string) float64 {
 func TestWithoutRegistration(t *testing.T) {
 	w := newWorld(t)
 	name := w.unique("man")
-	f := w.start(func(c *clusters.Config) { c.AutoRegister, c.Namespaces = false, nil })
+	f := w.start(func(c *clusters.Config) { c.AutoRegister = false })
 	f.says(name, "a", true)
 	if !f.accepted(name) {
 		t.Error("not accepted, though there is nothing to accept")
@@ -148,11 +148,18 @@ func TestWithoutRegistration(t *testing.T) {
 	if !notAccepted(cluster) || !joined(cluster) {
 		t.Errorf("conditions %+v", cluster.Status.Conditions)
 	}
+	if _, err := w.core.CoreV1().Namespaces().Get(t.Context(), name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("namespace: %v", err)
+	}
 	w.accept(name, true)
 	f.awaitChanged(name)
 	if !f.accepted(name) {
 		t.Error("not accepted")
 	}
+	kit.Eventually(t, "an accepted cluster has its namespace", func() error {
+		_, err := w.core.CoreV1().Namespaces().Get(t.Context(), name, metav1.GetOptions{})
+		return err
+	})
 	w.delete(name)
 	w.await(name, "gone", gone)
 	f.awaitUnregistered(1)
@@ -163,9 +170,6 @@ func TestWithoutRegistration(t *testing.T) {
 	w.create("last")
 	w.await("last", "not seen", notSeen)
 	w.await(name, "gone still", gone)
-	if _, err := w.core.CoreV1().Namespaces().Get(t.Context(), name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("namespace: %v", err)
-	}
 }
 
 // A change of presence costs one request for the conditions and one for the taints, messages cost
@@ -213,7 +217,7 @@ func TestPresenceIsWritten(t *testing.T) {
 	}
 	f.settle()
 	// It was found as not seen before.
-	want := map[string]int{"patch managedclusters/status": 1 + 3*2, "patch managedclusters": 1 + 3*2}
+	want := map[string]int{"patch managedclusters/status": 1 + 3*2, "patch managedclusters": 1 + 3*2, "get namespaces": 1}
 	if got := f.requested(name); !maps.Equal(got, want) {
 		t.Errorf("requests %v, want %v", got, want)
 	}
@@ -579,7 +583,7 @@ func TestReadyTellsWhatIsMissing(t *testing.T) {
 	denied.Impersonate.UserName = "nobody"
 	client := versioned.NewForConfigOrDie(denied)
 	informers := controller.NewInformers(controller.InformersConfig{Client: client, Logger: slog.New(slog.DiscardHandler)})
-	c, err := clusters.New(clusters.Config{Informers: informers, Client: client, Logger: slog.New(slog.DiscardHandler)})
+	c, err := clusters.New(clusters.Config{Informers: informers, Client: client, Namespaces: w.core.CoreV1().Namespaces(), Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -612,8 +616,9 @@ func TestNewTellsEveryFault(t *testing.T) {
 		}
 	}
 	registry := prometheus.NewRegistry()
-	client := newWorld(t).client
-	config := clusters.Config{Informers: controller.NewInformers(controller.InformersConfig{Client: client}), Client: client, Registerer: registry}
+	w := newWorld(t)
+	config := clusters.Config{Informers: controller.NewInformers(controller.InformersConfig{Client: w.client}), Client: w.client,
+		Namespaces: w.core.CoreV1().Namespaces(), Registerer: registry}
 	if _, err := clusters.New(config); err != nil {
 		t.Error(err)
 	}

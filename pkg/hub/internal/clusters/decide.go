@@ -111,7 +111,9 @@ func decide(name wire.ClusterName, v view, p policy, now time.Time) step {
 		}
 	}
 	joined := meta.IsStatusConditionTrue(v.stored.Status.Conditions, clusterv1.ManagedClusterConditionJoined)
-	s.namespace = p.autoRegister && !joined && !v.presence.heard.IsZero() && v.stored.DeletionTimestamp == nil
+	accepted := meta.IsStatusConditionTrue(v.stored.Status.Conditions, clusterv1.ManagedClusterConditionHubAccepted)
+	s.namespace = v.stored.DeletionTimestamp == nil &&
+		(p.autoRegister && !joined && !v.presence.heard.IsZero() || v.stored.Spec.HubAcceptsClient && !accepted)
 	if !apiequality.Semantic.DeepEqual(conditions, v.stored.Status.Conditions) {
 		s.conditions, s.events = conditions, eventsFor(v.stored.Status.Conditions, conditions)
 	}
@@ -153,13 +155,18 @@ func annotationsFor(p presence) map[string]string {
 	return annotations
 }
 
-// outdated reports whether the last-seen annotation of cluster, one of so many, is too old.
+// outdated reports whether the last-seen annotation of cluster, one of so many, is too old. One that has gone
+// has when it was seen last.
 func outdated(cluster *clusterv1.ManagedCluster, p presence, clusters int) bool {
 	if p.heard.IsZero() {
 		return false
 	}
 	at, err := time.Parse(time.RFC3339, cluster.Annotations[clusterv1.LastSeenAnnotationKey])
-	return err != nil || p.heard.Sub(at) >= lastSeenAge(clusters)
+	age := lastSeenAge(clusters)
+	if p.state != present {
+		age = time.Second // the unit of the annotation
+	}
+	return err != nil || p.heard.Sub(at) >= age
 }
 
 // conditionsFor returns the conditions of a ManagedCluster: ours, and those of others.

@@ -83,6 +83,12 @@ func TestLastSeenAge(t *testing.T) {
 	if !outdated(cluster, p, 100) || outdated(cluster, p, 10_000) {
 		t.Error("after ten minutes, a cluster of 100 is outdated, and one of 10,000 is not")
 	}
+	if p.state = ended; !outdated(cluster, p, 10_000) {
+		t.Error("one that has gone has when it was seen last")
+	}
+	if p.heard = p.heard.Add(-10 * time.Minute); outdated(cluster, p, 10_000) {
+		t.Error("what is stored already is outdated")
+	}
 }
 
 func TestDecide(t *testing.T) {
@@ -129,7 +135,7 @@ func TestDecide(t *testing.T) {
 		{"it does so no more", manual, view{presence: heard, stored: settled(there)}, summary{Spec: true}},
 		{"accepted", registering, view{presence: there, stored: settled(there, func(c *clusterv1.ManagedCluster) {
 			c.Status.Conditions[0].Status, c.Status.Conditions[0].Reason = metav1.ConditionFalse, clusterv1.ReasonNotAccepted
-		})}, summary{Status: true, Available: yes, Accepted: "True " + clusterv1.ReasonAccepted, Joined: true, Events: []string{"Normal Accepted"}}},
+		})}, summary{Namespace: true, Status: true, Available: yes, Accepted: "True " + clusterv1.ReasonAccepted, Joined: true, Events: []string{"Normal Accepted"}}},
 		{"no longer accepted", registering, view{presence: there, stored: settled(there, func(c *clusterv1.ManagedCluster) {
 			c.Spec.HubAcceptsClient = false
 		})}, summary{Status: true, Available: yes, Accepted: "False " + clusterv1.ReasonNotAccepted, Joined: true, Events: []string{"Normal NotAccepted"}}},

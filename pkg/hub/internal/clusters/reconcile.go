@@ -135,7 +135,11 @@ func (c *Clusters) createNamespace(ctx context.Context, name wire.ClusterName) e
 	if err == nil {
 		return nil
 	}
-	if !apierrors.IsAlreadyExists(err) {
+	switch {
+	case apierrors.IsInvalid(err), apierrors.IsForbidden(err): // to try again does not help
+		c.cfg.Logger.Error("the namespace of the cluster cannot be created", "cluster", name, "error", err)
+		return nil
+	case !apierrors.IsAlreadyExists(err):
 		return fmt.Errorf("create namespace %s of the cluster: %w", name, err)
 	}
 	found, err := c.cfg.Namespaces.Get(ctx, string(name), metav1.GetOptions{})
