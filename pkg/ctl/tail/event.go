@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -81,10 +82,19 @@ func Decode(m mqtt.Received, at time.Time, payload Payload) Event {
 		}
 	}
 	message, err := wire.Decode(m.Event)
-	if err != nil {
-		if e.Summary = err.Error(); strings.Contains(e.Summary, wire.ErrUnknownDataType.Error()) {
-			e.Kind = "other"
-		}
+	var failed *wire.DecodeError
+	switch {
+	case err == nil:
+	case errors.As(err, &failed) && errors.Is(err, wire.ErrSealed) && failed.Spec != nil:
+		m := failed.Spec
+		e.Kind, e.Work, e.UID, e.Generation = "spec", m.Meta.Name, string(m.UID), int64(m.Generation)
+		e.Summary = fmt.Sprintf("%s, sealed: only the agent can read it", m.Action)
+		return e
+	case errors.Is(err, wire.ErrUnknownDataType):
+		e.Kind = "other"
+		fallthrough
+	default:
+		e.Summary = err.Error()
 		return e
 	}
 	e.describe(message)

@@ -105,6 +105,14 @@ func TestForms(t *testing.T) {
 		t.Errorf("compressed, all of it: %s", text)
 	}
 
+	event, err = wire.Encode(specOf("web"), time.Now())
+	kit.NoError(t, err)
+	kit.NoError(t, wire.SetSealed(&event, wire.Sealed{KeyID: "0123456789abcdef", Box: []byte("box")}, ""))
+	shown = tail.Decode(received(event), time.Now(), tail.NoPayload)
+	if shown.Kind != "spec" || shown.Work != "web" || shown.Generation != 3 || shown.Summary != "update_request, sealed: only the agent can read it" {
+		t.Errorf("sealed: %+v", shown)
+	}
+
 	base, next := wirekit.LargeStatus(3), wirekit.LargeStatus(3)
 	next.Conditions[0].Message = "changed"
 	baseHash, err := wire.StatusHash(&base)
