@@ -59,6 +59,7 @@ type options struct {
 	maxSourceSpecs  resource.QuantityValue
 	maxWatch        int
 	maxRawLength    int
+	readiness       bool
 	features        features
 
 	kube    kube.Options
@@ -85,6 +86,7 @@ func newOptions() *options {
 		maxSourceSpecs:  resource.QuantityValue{Quantity: *resource.NewQuantity(64<<20, resource.BinarySI)},
 		maxWatch:        agent.DefaultMaxFeedbackWatch,
 		maxRawLength:    agent.DefaultMaxJSONRawLength,
+		readiness:       true,
 		features:        newFeatures(),
 		leader:          leader.NewOptions(""),
 		serve:           serve.Options{Address: "127.0.0.1:8081"},
@@ -132,6 +134,7 @@ func (o *options) sections() []command.Section {
 				"time that an AppliedManifestWork of this agent and its objects outlive their work; 876000h (100 years) or more: forever")
 		}},
 		{Title: "Feedback", Bind: func(fs *pflag.FlagSet) {
+			fs.BoolVar(&o.readiness, "report-readiness", o.readiness, "report whether the objects of a work are ready where its source asks for it, as this project's hub does; false: never")
 			fs.DurationVar(&o.syncInterval, "status-sync-interval", o.syncInterval, "time between reads of objects that are not watched, because they are ReadOnly or a watch is forbidden; at least 1s")
 			fs.IntVar(&o.maxWatch, "max-feedback-watch", o.maxWatch, "maximum number of ReadOnly objects with feedbackScrapeType Watch that are watched; others are polled; 0 for none")
 			fs.IntVar(&o.maxRawLength, "max-json-raw-length", o.maxRawLength, "maximum size of one feedback value of type JsonRaw, in bytes, 1 to 1024; requires the feature gate RawFeedbackJsonString")
@@ -388,7 +391,7 @@ func (o *options) agentConfig() agent.Config {
 		MaxUplink: int(o.maxUplink.Value()), MaxSourceSpecs: o.maxSourceSpecs.Value(),
 		StateDir: o.stateDir, Workers: o.workers, SyncInterval: o.syncInterval, EvictionGrace: o.evictionGrace,
 		DigestInterval: cmp.Or(o.digestInterval, -1), SignatureMaxAge: cmp.Or(o.signatureMaxAge, -1),
-		MaxFeedbackWatch: cmp.Or(o.maxWatch, -1), RawFeedback: o.features.Enabled(rawFeedback), MaxJSONRawLength: o.maxRawLength,
+		MaxFeedbackWatch: cmp.Or(o.maxWatch, -1), WithoutReadiness: !o.readiness, RawFeedback: o.features.Enabled(rawFeedback), MaxJSONRawLength: o.maxRawLength,
 		ExecutorCaches: o.features.Enabled(executorCaches), Idle: debug.FreeOSMemory,
 	}
 }

@@ -52,6 +52,7 @@ type options struct {
 	unreachableGrace time.Duration
 	requireBindings  bool
 	pendingDelay     time.Duration
+	readiness        bool
 
 	kube      kube.Options
 	leader    leader.Options
@@ -76,6 +77,7 @@ func newOptions() *options {
 		unreachableGrace: hub.DefaultUnreachableGrace,
 		signatureMaxAge:  signing.DefaultMaxAge,
 		requireBindings:  true,
+		readiness:        true,
 		pendingDelay:     hub.DefaultPendingDelay,
 		leader:           hub.NewElection(""),
 		serve:            serve.Options{Address: "127.0.0.1:8082"},
@@ -93,6 +95,8 @@ func (o *options) sections() []command.Section {
 			o.kube.AddFlags(fs)
 			fs.IntVar(&o.workers, "workers", o.workers, "number of finalizers, and of statuses, that are written at a time, 1 to 1024")
 			fs.DurationVar(&o.pendingDelay, "pending-delay", o.pendingDelay, "how long a work may go without an answer of its cluster before its condition Delivered says why, at least 1ms; an answer within it costs no request more")
+			fs.BoolVar(&o.readiness, "report-readiness", o.readiness, "have agents report whether the objects of a work are ready, unless its annotation workwire.dev/report-readiness is false; "+
+				"false: only where that is true, and other works are applied with their readiness not watched")
 			fs.StringSliceVar(&o.controllers, "controllers", o.controllers, "controllers to run, comma-separated: * enables all, NAME enables one, -NAME disables one; names: "+
 				strings.Join(hub.Controllers(), ", "))
 		}},
@@ -322,7 +326,7 @@ func (o *options) run(ctx context.Context, logs io.Writer) error {
 		REST: kubeConfig, Source: wire.SourceID(o.source), Topics: o.broker.Topics, Transport: transport, Election: o.leader,
 		ClusterSelector: o.selector,
 		Controllers:     o.controllers, AutoRegister: o.autoRegister, AutoAccept: o.autoAccept, KeepAlive: o.broker.KeepAlive,
-		UnreachableGrace: o.unreachableGrace, PendingDelay: o.pendingDelay, WithoutClusterSets: !o.requireBindings, Workers: o.workers, Registerer: registry, Logger: logger,
+		UnreachableGrace: o.unreachableGrace, PendingDelay: o.pendingDelay, WithoutClusterSets: !o.requireBindings, WithoutReadiness: !o.readiness, Workers: o.workers, Registerer: registry, Logger: logger,
 	}
 	if err := o.setKeys(&config); err != nil {
 		return err

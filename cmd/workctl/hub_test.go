@@ -71,7 +71,7 @@ func (f *fixture) answer(name string, m condition.Manifest) {
 	works := f.clients.WorkV1().ManifestWorks(f.cluster)
 	work, err := works.Get(f.Context(), name, metav1.GetOptions{})
 	kit.NoError(f, err)
-	work.Status = condition.WorkStatus(condition.Input{Generation: work.Generation, Manifests: []condition.Manifest{m}, Now: metav1.Now()})
+	work.Status = condition.WorkStatus(condition.Input{Generation: work.Generation, Manifests: []condition.Manifest{m}, Readiness: true, Now: metav1.Now()})
 	_, err = works.UpdateStatus(f.Context(), work, metav1.UpdateOptions{})
 	kit.NoError(f, err)
 }

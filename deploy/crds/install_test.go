@@ -235,14 +235,14 @@ func testColumns(ctx context.Context, t *testing.T, config *rest.Config, ns stri
 	for _, column := range table.ColumnDefinitions {
 		names = append(names, column.Name)
 	}
-	want := []string{"Name", "Delivered", "Applied", "Available", "Ready", "Complete", "Observed", "Wanted", "Age",
-		"Reason", "Since", "Delivery", "First error"}
+	want := []string{"Name", "Delivered", "Applied", "Available", "Ready", "Cause", "Complete", "Observed", "Wanted", "Age",
+		"Reason", "Since", "Delivery", "Message"}
 	if !jsonEqual(want, names) {
 		t.Fatalf("columns %v, want %v", names, want)
 	}
 	cell := func(name string) any { return table.Rows[0].Cells[slices.Index(names, name)] }
 	for name, want := range map[string]any{
-		"Name": "smallest", "Applied": "True", "Delivered": nil, "Ready": nil, "Observed": nil, "Wanted": 1.0, "First error": nil,
+		"Name": "smallest", "Applied": "True", "Delivered": nil, "Ready": nil, "Observed": nil, "Wanted": 1.0, "Message": nil,
 	} {
 		if got := cell(name); got != want {
 			t.Errorf("%s is %v, want %v", name, got, want)
@@ -270,6 +270,7 @@ func testPendingColumns(ctx context.Context, t *testing.T, config *rest.Config, 
 		Conditions: []metav1.Condition{
 			condition(workv1.WorkDelivered, metav1.ConditionFalse, workv1.ReasonClusterAway, "the agent is away", 7),
 			condition(workv1.WorkApplied, metav1.ConditionTrue, workv1.ReasonAppliedManifestWorkComplete, "", 6),
+			condition(workv1.WorkReady, metav1.ConditionFalse, "AgentOff", "it is forbidden", 7),
 		},
 		Delivery: &workv1.DeliveryStatus{Generation: 7, ReadyTime: &ready},
 		ResourceStatus: workv1.ManifestResourceStatus{Manifests: []workv1.ManifestCondition{
@@ -292,8 +293,8 @@ func testPendingColumns(ctx context.Context, t *testing.T, config *rest.Config, 
 		cells[column.Name] = table.Rows[0].Cells[i]
 	}
 	for name, want := range map[string]any{
-		"Delivered": "False", "Applied": "True", "Ready": "60m", "Observed": 6.0, "Wanted": 1.0, "Reason": "ClusterAway", "Since": "60m",
-		"Delivery": "the agent is away", "First error": "it is forbidden",
+		"Delivered": "False", "Applied": "True", "Ready": "False", "Cause": "AgentOff", "Observed": 6.0, "Wanted": 1.0, "Reason": "ClusterAway", "Since": "60m",
+		"Delivery": "the agent is away", "Message": "it is forbidden",
 	} {
 		if got := cells[name]; got != want && want != "60m" || got == nil {
 			t.Errorf("%s is %v, want %v", name, got, want)

@@ -49,6 +49,7 @@ import (
 	"github.com/workwire/workwire/pkg/runtime/statestore"
 	"github.com/workwire/workwire/pkg/runtime/tracing"
 	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/pkg/workstate/condition"
 )
 
 // Agent serves one cluster. See [New].
@@ -221,6 +222,10 @@ func (a *Agent) newReconciler(topics wire.AgentTopics, clients clients) error {
 		Agent: config.ClientID, Cluster: config.Cluster, Topic: topics.Events, Transport: config.Transport, Sign: config.Sign, Client: clients.raw, AgentHash: hash,
 		AppliedName: reconcile.AppliedName(config.BrokerHost, topics),
 		Inbox:       a.inbox, RESTMapper: mapper, Applied: amws, Executors: executors, Budgets: budgets, Policy: config.Policy, Audit: config.Audit, Registerer: config.Registerer, Logger: config.Logger,
+		Complete: func(key inbox.Key) func(workv1.ManifestResourceMeta) bool {
+			last, _ := a.outbox.Last(key)
+			return condition.WasComplete(&last.Status)
+		},
 	})
 	if err != nil {
 		return err
@@ -231,7 +236,7 @@ func (a *Agent) newReconciler(topics wire.AgentTopics, clients clients) error {
 		Objects: objects, Named: named, Client: clients.dynamic, Raw: clients.raw, Rules: evaluator,
 		Feedback: feedback.New(feedback.Config{RawJSON: config.RawFeedback, MaxRawLength: config.MaxJSONRawLength}),
 		Outbox:   a.outbox, Budgets: budgets, Sources: a.session, Tracer: a.tracer, Changes: a.changes,
-		Workers: config.Workers, SyncInterval: config.SyncInterval, EvictionGrace: config.EvictionGrace,
+		Workers: config.Workers, SyncInterval: config.SyncInterval, EvictionGrace: config.EvictionGrace, WithoutReadiness: config.WithoutReadiness,
 		Idle: config.Idle, Audit: config.Audit, Registerer: config.Registerer, Logger: config.Logger,
 	})
 	return err

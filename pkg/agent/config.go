@@ -93,6 +93,8 @@ type Config struct {
 	// MaxFeedbackWatch is the maximum number of objects with a watch of their own: ReadOnly objects
 	// with feedbackScrapeType Watch. Others are polled. Negative: none; default 50.
 	MaxFeedbackWatch int
+	// WithoutReadiness ignores [workv1.ReportReadinessAnnotationKey]: it is not reported whether objects are ready.
+	WithoutReadiness bool
 	// RawFeedback reports feedback values of any JSON type (feature gate RawFeedbackJsonString).
 	RawFeedback bool
 	// MaxJSONRawLength is the maximum size of such a value in bytes. Default 1024.

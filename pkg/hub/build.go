@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned/scheme"
 	"github.com/workwire/workwire/pkg/hub/internal/clusters"
@@ -78,10 +79,14 @@ func (h *Hub) build(topics wire.SourceTopics) error {
 	if err := h.buildWorks(client, events, queues, addressable); err != nil {
 		return err
 	}
+	annotations := map[string]string{workv1.ReportReadinessAnnotationKey: "true"}
+	if h.cfg.WithoutReadiness {
+		annotations = nil
+	}
 	h.delivery, err = delivery.New(delivery.Config{
 		Source: h.cfg.Source, Topics: h.cfg.Topics, Transport: h.cfg.Transport, Sign: h.cfg.Sign, Seal: h.cfg.Seal,
 		TrustedAgents: h.cfg.TrustedAgents, SignatureMaxAge: h.cfg.SignatureMaxAge,
-		Works: h.works, Content: works.Unpack,
+		Works: h.works, Content: works.Unpack, Annotations: annotations,
 		Identity: h.identity, StatusWorkers: h.cfg.Workers, Audit: h.cfg.Audit, Logger: h.cfg.Logger, Registerer: h.cfg.Registerer, TracerProvider: h.cfg.TracerProvider,
 		ClusterPaused: func(cluster wire.ClusterName) bool { return !h.fleet.Accepted(cluster) },
 		ClusterServed: h.serves(), Part: h.partName(),

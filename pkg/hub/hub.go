@@ -106,6 +106,9 @@ type Config struct {
 	// WithoutClusterSets has the Placements and ManifestWorkReplicaSets of every namespace reach all
 	// clusters; default: those of the ManagedClusterSets that are bound to it.
 	WithoutClusterSets bool
+	// WithoutReadiness has agents report whether the objects of a work are ready only where the work asks for it, with
+	// [workv1.ReportReadinessAnnotationKey]; default: where it does not say otherwise.
+	WithoutReadiness bool
 	// Now returns the time that rollouts go by; default time.Now.
 	Now func() time.Time
 	// KeepAlive is the keepalive of the agents' connections to the broker; default 1m.

@@ -46,7 +46,7 @@ func TestLifeOfAWork(t *testing.T) {
 	})
 
 	first := a.Await(t, "spec", generation(created.UID, 1))
-	if first.Action != wire.Create || first.Meta.Name != "web" || first.Meta.Labels["team"] != "a" || len(first.Meta.Annotations) > 0 ||
+	if first.Action != wire.Create || first.Meta.Name != "web" || first.Meta.Labels["team"] != "a" || !maps.Equal(first.Meta.Annotations, map[string]string{workv1.ReportReadinessAnnotationKey: "true"}) ||
 		len(first.Bundle.Manifests) != 1 {
 		t.Errorf("first spec: %s of %q, labels %v, annotations %v", first.Action, first.Meta.Name, first.Meta.Labels, first.Meta.Annotations)
 	}
@@ -54,7 +54,7 @@ func TestLifeOfAWork(t *testing.T) {
 		t.Error("published without the finalizer")
 	}
 	stored := w.await("web", "applied", applied(1))
-	if len(stored.Status.Conditions) != 3 { // with Delivered
+	if len(stored.Status.Conditions) != 4 { // with Delivered and Ready
 		t.Errorf("conditions %v", stored.Status.Conditions)
 	}
 

@@ -158,9 +158,13 @@ func TestWaitFor(t *testing.T) {
 			t.Errorf("without an agent: %+v", err)
 		}
 		agent := w.agent("cluster1", func(c *wirekit.AgentConfig) {
-			c.Conditions = func(s *wire.Spec) []metav1.Condition {
-				return []metav1.Condition{{Type: workv1.WorkApplied, Status: metav1.ConditionTrue, Reason: "Done", ObservedGeneration: int64(s.Generation)},
-					{Type: workv1.WorkAvailable, Status: metav1.ConditionFalse, Reason: "Missing", Message: "c is missing", ObservedGeneration: int64(s.Generation)}}
+			c.Status = func(s *wire.Spec) workv1.ManifestWorkStatus {
+				missing := metav1.Condition{Type: workv1.WorkAvailable, Status: metav1.ConditionFalse, Reason: "Missing", Message: "c is missing", ObservedGeneration: int64(s.Generation)}
+				return workv1.ManifestWorkStatus{
+					Conditions: []metav1.Condition{{Type: workv1.WorkApplied, Status: metav1.ConditionTrue, Reason: "Done", ObservedGeneration: int64(s.Generation)}, missing},
+					ResourceStatus: workv1.ManifestResourceStatus{Manifests: []workv1.ManifestCondition{{
+						ResourceMeta: workv1.ManifestResourceMeta{Kind: "ConfigMap", Namespace: "default", Name: "c"}, Conditions: []metav1.Condition{missing}}}},
+				}
 			}
 		})
 		if got := must(t)(wait(source.Applied, time.Minute)); got.Generation != made.Generation {
@@ -168,7 +172,7 @@ func TestWaitFor(t *testing.T) {
 		}
 		_, err = wait(source.Available, time.Second)
 		if !errors.As(err, &late) || !late.AgentHeard || late.LastHeard.IsZero() || late.Last == nil || late.Last.Reason != "Missing" ||
-			!strings.Contains(err.Error(), "c is missing") {
+			!strings.Contains(err.Error(), "; ConfigMap default/c: c is missing; ") {
 			t.Errorf("not available: %+v", err)
 		}
 		agent.SetSilent(true)

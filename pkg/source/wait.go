@@ -16,6 +16,7 @@ import (
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/pkg/workstate"
 )
 
 // Condition is what [Client.WaitFor] waits for.
@@ -42,6 +43,8 @@ type WaitError struct {
 	Generation int64
 	// Last is the work's condition of this type, possibly of an earlier generation; nil: it has none.
 	Last *metav1.Condition
+	// Why is what keeps the work from being ready: the object, and what the cluster says of it. Empty: it is not known.
+	Why string
 	// AgentHeard: an agent of the cluster has sent something, as far as this client knows: a status of
 	// the work, ever, or any message since the client knows works of the cluster. A replica that does
 	// not publish knows statuses only.
@@ -63,6 +66,9 @@ func (e *WaitError) Error() string {
 			e.Generation, e.Last.Type, e.Last.Status, e.Last.ObservedGeneration, e.Last.Reason, e.Last.Message)
 	default:
 		text += fmt.Sprintf("; generation %d has no condition %s", e.Generation, e.Condition)
+	}
+	if e.Why != "" {
+		text += "; " + e.Why
 	}
 	switch {
 	case !e.LastHeard.IsZero():
@@ -170,6 +176,9 @@ func (c *Client) waitError(r *storedWork, condition Condition, cause error) *Wai
 		Cluster: cluster, Name: r.work.Name, Condition: condition, Generation: r.work.Generation,
 		Last:      meta.FindStatusCondition(r.work.DeepCopy().Status.Conditions, string(condition)),
 		LastHeard: c.engine.LastHeard(cluster), cause: cause,
+	}
+	if state := workstate.Of(r.work, nil); state.Blocker != nil && state.Blocker.OfManifest {
+		e.Why = state.Why()
 	}
 	e.AgentHeard = !e.LastHeard.IsZero() || r.sequences.Newest.ID > 0
 	return e

@@ -1,6 +1,8 @@
 package workstate
 
 import (
+	"cmp"
+
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
 
@@ -60,6 +62,7 @@ const (
 	Finalizer       Cause = "Finalizer"
 	Budget          Cause = "Budget"
 	InvalidRule     Cause = "InvalidRule"
+	Warning         Cause = "Warning" // blocks nothing
 )
 
 // blocker returns the first cause in the order of the way.
@@ -73,9 +76,9 @@ func (f *Facts) blocker(s *State) *Blocker {
 		return deletionBlocker(f)
 	}
 	if s.By != nil && s.By.Type == workv1.WorkComplete { // it is no longer applied, whatever becomes of its objects
-		return setBlocker(f)
+		return cmp.Or(setBlocker(f), warningBlocker(f))
 	}
-	for _, look := range []func(*Facts) *Blocker{answerBlocker, manifestBlocker, s.blocker, setBlocker} {
+	for _, look := range []func(*Facts) *Blocker{answerBlocker, manifestBlocker, s.blocker, setBlocker, warningBlocker} {
 		if b := look(f); b != nil {
 			return b
 		}

@@ -7,12 +7,32 @@ import (
 	"strconv"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/workstate/condition"
 )
 
-// A sign maps what a message says to a cause and what to do. {cluster}, {work}, {object} and {get}
+// PhaseOfManifest returns how a manifest of a work is: [PhaseFailed], [PhaseProgressing], [PhaseApplied] or [PhaseReady].
+func PhaseOfManifest(m *workv1.ManifestCondition) Phase {
+	find := func(kind string) *metav1.Condition { return meta.FindStatusCondition(m.Conditions, kind) }
+	available, progressing, degraded := find(workv1.ManifestAvailable), find(workv1.ManifestProgressing), find(workv1.ManifestDegraded)
+	switch {
+	case is(find(workv1.ManifestApplied), metav1.ConditionFalse), is(degraded, metav1.ConditionTrue):
+		return PhaseFailed
+	case is(find(workv1.ManifestComplete), metav1.ConditionTrue):
+		return PhaseReady
+	case available != nil && available.Status != metav1.ConditionTrue, progressing != nil && progressing.Status != metav1.ConditionFalse:
+		return PhaseProgressing
+	case progressing == nil && degraded == nil && !condition.ReadyOnceCreated(schema.GroupKind{Group: m.ResourceMeta.Group, Kind: m.ResourceMeta.Kind}):
+		return PhaseApplied
+	}
+	return PhaseReady
+}
+
+// A sign maps what a message says to a cause and what to do. {cluster}, {work}, {object}, {apiVersion} and {get}
 // stand for names, and for the kubectl command that shows the object.
 type sign struct {
 	pattern *regexp.Regexp
@@ -45,8 +65,8 @@ var applySigns = []sign{
 	on(`unknown update strategy`, UnknownStrategy,
 		"set updateStrategy.type of the manifest to Update, CreateOnly, ServerSideApply or ReadOnly, or update the agent: docs/strategies.md"),
 	on(`has no metadata\.namespace`, InvalidManifest, "set metadata.namespace of {object} in the work"),
-	on(`the server does not allow this method|no matches for kind|could not find the requested resource`, UnknownKind,
-		"install the CustomResourceDefinition of {object} on {cluster}, before or with this work; check apiVersion and kind"),
+	on(`the server does not allow this method|no matches for kind|doesn't have a resource type|could not find the requested resource`, UnknownKind,
+		"check apiVersion {apiVersion} and kind, or install the CustomResourceDefinition of {object} on {cluster}, before or with this work"),
 	on(`immutable|may not be changed|updates to .* are forbidden`, Immutable,
 		"delete the object on {cluster}, or allow the agent to recreate it: annotate the manifest with "+workv1.RecreateAnnotationKey+"="+workv1.RecreateOnImmutable),
 	on(`budget|cost limit`, Budget, "make the expression cheaper: docs/limits.md has the budgets"),
@@ -77,6 +97,7 @@ const (
 	doWorkNotReady = "wait; if it stays, look at the objects of the work on {cluster}"
 	doWorkFailed   = "it does not become ready by itself: look at the objects of the work on {cluster}"
 	doRule         = "correct the rule as the message says: docs/conditions.md"
+	doWarning      = "correct it in the work, or leave it: nothing waits for it (docs/conditions.md#warnings)"
 	doFeedback     = "correct the feedback rule as the message says: docs/feedback.md"
 )
 
@@ -116,6 +137,36 @@ func manifestBlocker(f *Facts) *Blocker {
 	return nil
 }
 
+// warningBlocker is [Facts.Warnings] of a work that is applied.
+func warningBlocker(f *Facts) *Blocker {
+	if condition.Warnings(Current(f.Work, workv1.WorkApplied)) == "" {
+		return nil
+	}
+	return f.Warnings()
+}
+
+// Warnings returns what the API server of the cluster, or the agent, has warned of in the newest spec; nil: nothing.
+func (f *Facts) Warnings() *Blocker {
+	applied := Current(f.Work, workv1.WorkApplied)
+	if applied == nil {
+		return nil
+	}
+	var all alike
+	if text := condition.OwnWarnings(applied); text != "" {
+		all.add(&Blocker{Cause: Warning, Object: f.workObject(), Reason: applied.Reason, Message: text, Do: f.fill(doWarning), Since: &applied.LastTransitionTime}, f.Work.Name)
+	}
+	for i := range f.Work.Status.ResourceStatus.Manifests {
+		entry := &f.Work.Status.ResourceStatus.Manifests[i]
+		c := meta.FindStatusCondition(entry.Conditions, workv1.ManifestApplied)
+		if text := condition.Warnings(c); text != "" {
+			b := f.manifest(Warning, entry, c, doWarning)
+			b.Message = text
+			all.add(b, entry.ResourceMeta.Name)
+		}
+	}
+	return all.blocker()
+}
+
 // alike are blockers of manifests, those with the same cause and message together.
 type alike struct {
 	list []*Blocker
@@ -151,7 +202,7 @@ func (a *alike) blocker() *Blocker {
 
 func (f *Facts) manifest(cause Cause, entry *workv1.ManifestCondition, c *metav1.Condition, do string) *Blocker {
 	m := entry.ResourceMeta
-	do = strings.NewReplacer("{object}", ObjectName(m), "{get}", kubectl("get", m, ""), "{describe}", kubectl("describe", m, "")).Replace(do)
+	do = strings.NewReplacer("{object}", ObjectName(m), "{apiVersion}", schema.GroupVersion{Group: m.Group, Version: m.Version}.String(), "{get}", kubectl("get", m, ""), "{describe}", kubectl("describe", m, "")).Replace(do)
 	return &Blocker{OfManifest: true, Cause: cause, Object: ObjectName(m), Reason: c.Reason, Message: cmp.Or(c.Message, c.Reason), Do: f.fill(do), Since: &c.LastTransitionTime}
 }
 

@@ -24,6 +24,7 @@ import (
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
+	"github.com/workwire/workwire/pkg/workstate/condition"
 )
 
 // Phase is what a work is in, one word.
@@ -36,13 +37,18 @@ const (
 	PhasePaused      Phase = "paused"      // pending, because somebody has paused it
 	PhaseDeleting    Phase = "deleting"    // its cluster removes the objects
 	PhaseProgressing Phase = "progressing" // its cluster has it, and it is not ready yet
-	PhaseReady       Phase = "ready"       // applied and available, or complete
+	PhaseWarned      Phase = "warned"      // as PhaseApplied or PhaseReady, and something in it is not as somebody wrote it
+	PhaseApplied     Phase = "applied"     // applied and available; nobody watches whether its objects are ready
+	PhaseReady       Phase = "ready"       // applied and ready, or complete
 )
 
 // Phases returns all phases, the ones that need somebody first.
 func Phases() []Phase {
-	return []Phase{PhaseFailed, PhasePending, PhasePaused, PhaseDeleting, PhaseProgressing, PhaseReady}
+	return []Phase{PhaseFailed, PhasePending, PhasePaused, PhaseDeleting, PhaseProgressing, PhaseWarned, PhaseApplied, PhaseReady}
 }
+
+// NotWatched says why a work is in [PhaseApplied].
+const NotWatched = "readiness not watched"
 
 // State is how a work is.
 type State struct {
@@ -101,8 +107,18 @@ func Of(work *workv1.ManifestWork, cluster *clusterv1.ManagedCluster) State {
 }
 
 // PhaseOf returns the phase of a work by the work alone. It costs less than [Of], and reads no manifests.
-func PhaseOf(work *workv1.ManifestWork) Phase {
+func PhaseOf(work *workv1.ManifestWork) Phase { return warned(work, Reached(work)) }
+
+// Reached is [PhaseOf] but for warnings: of a work in [PhaseWarned], whether it is applied or ready.
+func Reached(work *workv1.ManifestWork) Phase {
 	phase, _ := decide(work, nil)
+	return phase
+}
+
+func warned(work *workv1.ManifestWork, phase Phase) Phase {
+	if (phase == PhaseApplied || phase == PhaseReady) && condition.Warnings(Current(work, workv1.WorkApplied)) != "" {
+		return PhaseWarned
+	}
 	return phase
 }
 
@@ -111,6 +127,7 @@ func (f *Facts) State() State {
 	s := State{}
 	s.Phase, s.By = decide(f.Work, f.Cluster)
 	s.Since = since(f.Work, &s)
+	s.Phase = warned(f.Work, s.Phase)
 	s.Blocker = f.blocker(&s)
 	return s
 }
@@ -136,6 +153,8 @@ func (s *State) Why() string {
 	switch b := s.Blocker; {
 	case s.Phase == PhaseReady:
 		return ""
+	case s.Phase == PhaseApplied:
+		return NotWatched
 	case b == nil && s.By != nil:
 		return text(s.By)
 	case b == nil && s.Phase == PhaseDeleting:
@@ -189,8 +208,10 @@ func decide(w *workv1.ManifestWork, cluster *clusterv1.ManagedCluster) (Phase, *
 		return PhaseProgressing, available
 	case progressing != nil:
 		return PhaseReady, progressing
+	case degraded != nil:
+		return PhaseReady, available
 	}
-	return PhaseReady, available
+	return PhaseApplied, available
 }
 
 // undelivered is [decide] for a work whose newest generation the agent has not answered.
@@ -240,7 +261,7 @@ func IsAnswer(w *workv1.ManifestWork, status *workv1.ManifestWorkStatus) bool {
 func Observed(w *workv1.ManifestWork) int64 {
 	newest := int64(0)
 	for i := range w.Status.Conditions {
-		if c := &w.Status.Conditions[i]; c.Type != workv1.WorkDelivered && !writtenByHub(c) {
+		if c := &w.Status.Conditions[i]; !workv1.IsOfHub(c) && !writtenByHub(c) {
 			newest = max(newest, c.ObservedGeneration)
 		}
 	}

@@ -1,6 +1,7 @@
 package examples
 
 import (
+	"fmt"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -16,6 +17,11 @@ var (
 
 // complete: manifest i is, and the work as well, which has no other with such a rule.
 func complete(i int, message string) state { return ruled(i, "Complete", "True", message) }
+
+// heldBack: of a number of manifests one is complete and has changed since.
+func heldBack(of int) state {
+	return workIs("Applied", "True", "AppliedManifestWorkComplete", fmt.Sprintf("Apply manifest work complete; warnings: see Applied of 1 of %d manifests", of))
+}
 
 // ruled: a rule's condition of manifest i, the only one of its type, and of the work.
 func ruled(i int, kind, status, message string) state {
@@ -141,7 +147,8 @@ func TestCompletedJobIsNotUpdated(t *testing.T) {
 		set(spec, map[string]any{"team": "a"}, "workload", "manifests", 0, "metadata", "labels")
 	}
 	w.edit(name, label)
-	w.until(name, "is complete all the same", applied, available, complete(0, "Job is finished"))
+	w.until(name, "is complete all the same", heldBack(1), available, complete(0, "Job is finished"),
+		manifestIs(0, "Applied", "True", "AppliedManifestComplete", "Apply manifest complete; warnings: the change is not applied, because the manifest is complete"))
 	if job := w.get(jobsResource, "pi-calculation"); job == nil || job.GetLabels()["team"] != "" {
 		t.Errorf("the Job was changed: %v", job)
 	}
@@ -163,7 +170,7 @@ func TestMixedCompletion(t *testing.T) {
 	name := w.apply("completion/mixed-completion.yaml")
 	mixed := func(work *workv1.ManifestWork) error {
 		for _, is := range []state{
-			applied, available,
+			available,
 			manifestIs(0, "Complete", "True", "ConditionRuleEvaluated", "Job is finished"),
 			manifestIs(1, "Complete", "False", "ConditionRuleEvaluated", "Manifest is not Complete"),
 			workIs("Complete", "False", "ConditionRulesAggregated", "Aggregated from 2 manifest conditions"),
@@ -174,13 +181,13 @@ func TestMixedCompletion(t *testing.T) {
 		}
 		return nil
 	}
-	w.until(name, "has one complete manifest", mixed)
+	w.until(name, "has one complete manifest", applied, mixed)
 	w.edit(name, func(spec map[string]any) {
 		set(spec, map[string]any{"team": "a"}, "workload", "manifests", 0, "metadata", "labels")
 		set(spec, "changed", "workload", "manifests", 1, "data", "k")
 	})
 	w.has(configMapsResource, "settings", "changed", "data", "k")
-	w.until(name, "goes on", mixed)
+	w.until(name, "goes on", heldBack(2), mixed)
 	if job := w.get(jobsResource, "data-migration"); job == nil || job.GetLabels()["team"] != "" {
 		t.Errorf("the complete Job was changed: %v", job)
 	}

@@ -16,10 +16,10 @@ func TestStatusTracking(t *testing.T) {
 	work := w.until(name, "is applied and available", applied, available, manifestApplied(0),
 		manifestIs(0, "Available", "True", "ResourceAvailable", "Resource is available"),
 		manifestIs(0, "StatusFeedbackSynced", "True", "NoStatusFeedbackSynced", ""))
-	if n := len(work.Status.Conditions); n != 3 {
+	if n := len(work.Status.Conditions); n != 6 { // with Progressing, Degraded, and the hub's Ready
 		t.Errorf("%d conditions of the work", n)
 	}
-	if n := len(work.Status.ResourceStatus.Manifests[0].Conditions); n != 3 {
+	if n := len(work.Status.ResourceStatus.Manifests[0].Conditions); n != 5 {
 		t.Errorf("%d conditions of the manifest", n)
 	}
 	want := workv1.ManifestResourceMeta{
@@ -118,7 +118,7 @@ func TestTypesOfValues(t *testing.T) {
 // values do not.
 func TestUnchangedValuesAreNotReported(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newWorld(t, func(c *agent.Config) { c.WithoutReadiness = true }) // a Deployment whose annotations change is not ready for a moment
 	name := w.apply("hello-work-demo.yaml")
 	other := w.applyText(`
 apiVersion: work.open-cluster-management.io/v1

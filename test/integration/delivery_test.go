@@ -46,7 +46,7 @@ func TestDeliveryOfAWork(t *testing.T) {
 				return err
 			}
 			d := work.Status.Delivery
-			if d == nil || d.PublishedTime == nil || d.ReceivedTime == nil || d.AppliedTime == nil || d.ReadyTime != nil {
+			if d == nil || d.PublishedTime == nil || d.ReceivedTime == nil || d.AppliedTime == nil || d.ReadyTime == nil {
 				return fmt.Errorf("delivery is %+v", d)
 			}
 			if d.AppliedTime.Before(d.ReceivedTime) {

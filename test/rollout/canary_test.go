@@ -5,6 +5,8 @@ package rollout
 import (
 	"encoding/json"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"regexp"
 	"strings"
@@ -12,6 +14,9 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -45,8 +50,9 @@ const setsNS = "ocm-ns" // of the example
 // canary is a world with the clusters a-first, which is the canary by its label, and b-second.
 type canary struct {
 	*world.World
-	client versioned.Interface
-	planes map[string]*controlplane.Plane
+	client    versioned.Interface
+	planes    map[string]*controlplane.Plane
+	dashboard interface{ Addr() string }
 }
 
 func startCanary(t *testing.T) *canary {
@@ -56,10 +62,52 @@ func startCanary(t *testing.T) *canary {
 	w := world.New(t, world.Options{Spokes: []*controlplane.Plane{canaryPlane, second}, Clusters: []wire.ClusterName{"a-first", "b-second"}})
 	w.Hub = hubPlane // from here on: the hub makes the namespaces
 	w.StartBroker(broker.Config{})
-	w.StartHub(func(c *hub.Config) { c.AutoRegister, c.AutoAccept = true, true })
+	h := w.StartHub(func(c *hub.Config) { c.AutoRegister, c.AutoAccept = true, true })
+	dashboard, err := h.Dashboard(hub.DashboardOptions{Address: "127.0.0.1:0"})
+	kit.NoError(t, err)
+	kit.Run(t, "dashboard", dashboard.Run)
+	kit.Receive(t, "the dashboard listens", dashboard.Listening())
 	w.StartAgent(0)
 	w.StartAgent(1)
-	return &canary{World: w, client: w.Client(), planes: map[string]*controlplane.Plane{"a-first": canaryPlane, "b-second": second}}
+	return &canary{World: w, client: w.Client(), planes: map[string]*controlplane.Plane{"a-first": canaryPlane, "b-second": second}, dashboard: dashboard}
+}
+
+// viewer returns the token of somebody who may see all.
+func (w *canary) viewer() string {
+	w.Helper()
+	client, ctx, name := kubernetes.NewForConfigOrDie(hubPlane.REST()), w.Context(), metav1.ObjectMeta{Name: "viewer"}
+	_, err := client.CoreV1().ServiceAccounts(setsNS).Create(ctx, &corev1.ServiceAccount{ObjectMeta: name}, metav1.CreateOptions{})
+	kit.NoError(w, err)
+	_, err = client.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{ObjectMeta: name,
+		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
+		Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: setsNS, Name: "viewer"}}}, metav1.CreateOptions{})
+	kit.NoError(w, err)
+	answer, err := client.CoreV1().ServiceAccounts(setsNS).CreateToken(ctx, "viewer", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	kit.NoError(w, err)
+	return answer.Status.Token
+}
+
+// shows waits until the page of the set has these texts.
+func (w *canary) shows(texts ...string) {
+	w.Helper()
+	token := w.viewer()
+	kit.Eventually(w, "the page of the set", func() error {
+		request, err := http.NewRequestWithContext(w.Context(), http.MethodGet, "http://"+w.dashboard.Addr()+"/replicasets/"+setsNS+"/web", nil)
+		kit.NoError(w, err)
+		request.Header.Set("Authorization", "Bearer "+token)
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			return err
+		}
+		defer response.Body.Close()
+		page, err := io.ReadAll(response.Body)
+		for _, text := range texts {
+			if err == nil && !strings.Contains(string(page), text) {
+				err = fmt.Errorf("there is no %q in %s", text, page)
+			}
+		}
+		return err
+	})
 }
 
 // label labels a cluster once the hub has registered it.
@@ -207,6 +255,7 @@ func TestCanary(t *testing.T) {
 		t.Errorf("undone: %+v", undone)
 	}
 	w.until(progressing, "Complete", "^revision 4: 2 of 2 clusters succeeded$")
+	w.shows(`<span class="state s-ready">ready</span>`, "<dd>2 clusters</dd>", "<td>Progressive</td>", "2 of 2")
 	w.runs("b-second", "nginx:1.27")
 }
 

@@ -68,6 +68,9 @@ func (o *order) spec(source wire.SourceID, now time.Time) *wire.Spec {
 		s.Action, s.DeletionTimestamp = wire.Delete, &metav1.Time{Time: now}
 		return s
 	}
+	if _, has := s.Meta.Annotations[workv1.ReportReadinessAnnotationKey]; !has {
+		metav1.SetMetaDataAnnotation(&s.Meta, workv1.ReportReadinessAnnotationKey, "true") // as the hub does
+	}
 	s.Bundle = wire.NewBundle(&o.work.Spec)
 	return s
 }

@@ -18,6 +18,7 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
 	"github.com/workwire/workwire/pkg/ctl/cli"
+	"github.com/workwire/workwire/pkg/workstate"
 	"github.com/workwire/workwire/pkg/workstate/explain"
 )
 
@@ -71,7 +72,7 @@ func (r *Reader) DescribeCluster(ctx context.Context, d Description, name string
 	if err != nil {
 		return err
 	}
-	works = slices.DeleteFunc(works, func(l WorkLine) bool { return l.State == explain.Ready })
+	works = slices.DeleteFunc(works, func(l WorkLine) bool { return !l.State.NeedsAttention() })
 	works, more := head(works, maxLines)
 	if err := d.table("Works that need attention", problemTable(works, d.Now)); err != nil {
 		return err
@@ -98,7 +99,7 @@ func (r *Reader) DescribeSet(ctx context.Context, d Description, namespace, name
 	}
 	works := WorkLines(s)
 	total := len(works)
-	works = slices.DeleteFunc(works, func(l WorkLine) bool { return l.State == explain.Ready })
+	works = slices.DeleteFunc(works, func(l WorkLine) bool { return !l.State.NeedsAttention() })
 	if _, err := fmt.Fprintf(d.Out, "Set %s/%s: %s\nWorks: %d, %d of them need attention\n", namespace, name, RolloutOf(set).Line, total, len(works)); err != nil {
 		return err
 	}
@@ -126,7 +127,7 @@ func placementTable(set *workv1alpha1.ManifestWorkReplicaSet) *cli.Rows {
 			p = set.Status.PlacementsSummary[i]
 		}
 		n := p.Summary
-		t.Add(ref.Name, cmp.Or(string(ref.RolloutStrategy.Type), "All"), p.AvailableDecisionGroups, fmt.Sprint(n.Total), fmt.Sprint(n.Applied),
+		t.Add(ref.Name, string(ref.RolloutStrategy.Kind()), p.AvailableDecisionGroups, fmt.Sprint(n.Total), fmt.Sprint(n.Applied),
 			fmt.Sprint(n.Available), fmt.Sprint(n.Progressing), fmt.Sprint(n.Degraded))
 	}
 	return t
@@ -143,9 +144,12 @@ func ManifestTable(w *workv1.ManifestWork) *cli.Rows {
 			}
 			return cli.Cell{}
 		}
-		ready := cli.Cell{}
-		if c := meta.FindStatusCondition(entry.Conditions, workv1.ManifestProgressing); c != nil {
-			ready = statusTone(map[metav1.ConditionStatus]string{metav1.ConditionTrue: "False", metav1.ConditionFalse: "True"}[c.Status])
+		ready := statusTone(string(metav1.ConditionFalse))
+		switch workstate.PhaseOfManifest(&entry) {
+		case workstate.PhaseReady:
+			ready = statusTone(string(metav1.ConditionTrue))
+		case workstate.PhaseApplied:
+			ready = notWatched
 		}
 		t.Add(fmt.Sprint(m.Ordinal), strings.TrimSpace(m.Kind+" "+strings.TrimPrefix(m.Namespace+"/"+m.Name, "/")),
 			status(workv1.ManifestApplied), status(workv1.ManifestAvailable), ready, firstFault(entry.Conditions))

@@ -83,12 +83,14 @@ func TestText(t *testing.T) {
 		e := explain.Explain(workstate.Facts{Now: now, Work: &s.Works[i], Cluster: &s.Clusters[i/2]})
 		return func(out *bytes.Buffer) error { return fleet.WriteExplanation(out, cli.Style{}, now, &e) }
 	}
-	fine := &fleet.Snapshot{Time: now, ClustersKnown: true, Clusters: s.Clusters[:1], Works: s.Works[:1], Presence: s.Presence}
+	fine := &fleet.Snapshot{Time: now, ClustersKnown: true, Clusters: s.Clusters[:1], Works: []workv1.ManifestWork{s.Works[0], work("cluster1", "unwatched", condition.Manifest{Rules: []string{}}),
+		work("cluster1", "warned", condition.Manifest{Warnings: []string{`unknown field "spec.replcas"`}})}, Presence: s.Presence}
 	for name, text := range map[string]func(*bytes.Buffer) error{
 		"status":         func(out *bytes.Buffer) error { return fleet.Summarize(s, 1).Write(out, cli.Style{}, 0) },
 		"status-narrow":  func(out *bytes.Buffer) error { return fleet.Summarize(s, 0).Write(out, cli.Style{}, 80) },
 		"status-fine":    func(out *bytes.Buffer) error { return fleet.Summarize(fine, 10).Write(out, cli.Style{}, 0) },
 		"works":          write(fleet.WorkTable(lines, now, true)),
+		"works-fine":     write(fleet.WorkTable(fleet.WorkLines(fine), now, false)),
 		"clusters":       write(fleet.ClusterTable(fleet.ClusterLines(s, lines), now, false)),
 		"sets":           write(fleet.SetTable([]fleet.SetLine{fleet.NewSetLine(&s.Sets[0])}, now, true)),
 		"manifests":      write(fleet.ManifestTable(&s.Works[1])),

@@ -52,15 +52,18 @@ type ClusterCounts struct {
 	Paused      int  `json:"paused"`
 }
 
-// WorkCounts counts works. Applied, Ready and Degraded count those whose newest spec is so; Ready
-// includes those that are applied and do not report readiness.
+// WorkCounts counts works. Applied, Ready and Degraded count those whose newest spec is so.
 type WorkCounts struct {
 	Total     int `json:"total"`
 	Delivered int `json:"delivered"`
 	Applied   int `json:"applied"`
 	Ready     int `json:"ready"`
-	Degraded  int `json:"degraded"`
-	Deleting  int `json:"deleting"`
+	// NotWatched is how many are applied, without anybody watching whether their objects are ready.
+	NotWatched int `json:"notWatched"`
+	// Warned is how many are applied with warnings.
+	Warned   int `json:"warned"`
+	Degraded int `json:"degraded"`
+	Deleting int `json:"deleting"`
 	// Pending is how many works the agent has not answered.
 	Pending       int          `json:"pending"`
 	OldestPending *PendingWork `json:"oldestPending,omitempty"`
@@ -198,8 +201,12 @@ func (sum *Summary) countWorks(s *Snapshot, lines []WorkLine) {
 		line := &lines[i]
 		count(&n.Delivered, line.Delivered)
 		count(&n.Applied, line.Applied)
-		if line.Applied == string(metav1.ConditionTrue) && line.Ready != string(metav1.ConditionFalse) {
-			n.Ready++
+		count(&n.Ready, line.Ready)
+		switch line.State {
+		case explain.Applied:
+			n.NotWatched++
+		case explain.Warned:
+			n.Warned++
 		}
 		if c := workstate.Current(&s.Works[i], workv1.WorkDegraded); c != nil {
 			count(&n.Degraded, string(c.Status))
@@ -213,7 +220,7 @@ func (sum *Summary) countWorks(s *Snapshot, lines []WorkLine) {
 				n.OldestPending = &PendingWork{line.Cluster, line.Name, line.Since}
 			}
 		}
-		if line.State != explain.Ready {
+		if line.State.NeedsAttention() {
 			sum.WorkProblems = append(sum.WorkProblems, *line)
 		}
 	}

@@ -37,13 +37,13 @@ func statusTone(status string) cli.Cell {
 
 // WorkTable returns a table of works. wide adds the columns since, cause and message.
 func WorkTable(lines []WorkLine, now time.Time, wide bool) *cli.Rows {
-	t := &cli.Rows{Header: []string{"NAMESPACE", "NAME", "DELIVERED", "APPLIED", "READY", "OBSERVED", "AGE", "BLOCKED BY"}}
+	t := &cli.Rows{Header: []string{"NAMESPACE", "NAME", "DELIVERED", "APPLIED", "READY", "OBSERVED", "AGE", "CAUSE"}}
 	if wide {
 		t.Header = append(t.Header, "SINCE", "OBJECT", "MESSAGE")
 	}
 	for i := range lines {
 		l := &lines[i]
-		row := []any{l.Cluster, l.Name, statusTone(l.Delivered), statusTone(l.Applied), statusTone(l.Ready), ratio(l.Observed, l.Generation),
+		row := []any{l.Cluster, l.Name, statusTone(l.Delivered), statusTone(l.Applied), readyTone(l), ratio(l.Observed, l.Generation),
 			Age(now, &l.Created), cause(l)}
 		if wide {
 			since := ""
@@ -55,6 +55,17 @@ func WorkTable(lines []WorkLine, now time.Time, wide bool) *cli.Rows {
 		t.Add(row...)
 	}
 	return t
+}
+
+// notWatched is the cell of readiness that nobody watches.
+var notWatched = cli.Cell{Text: "not watched", Tone: cli.Warn}
+
+// readyTone is the cell of readiness.
+func readyTone(l *WorkLine) cli.Cell {
+	if l.Ready == "" {
+		return notWatched
+	}
+	return statusTone(l.Ready)
 }
 
 func cause(l *WorkLine) cli.Cell {
@@ -115,7 +126,7 @@ func (sum *Summary) Write(w io.Writer, style cli.Style, width int) error {
 	n := sum.Works
 	fmt.Fprintf(&out, "%s  %d: %d delivered, %d applied, %s%s", style.Paint(cli.Bold, "WORKS   "), n.Total, n.Delivered, n.Applied,
 		style.Paint(cli.Good, fmt.Sprintf("%d ready", n.Ready)),
-		counts(style, counted{"pending", n.Pending, cli.Warn}, counted{"degraded", n.Degraded, cli.Bad}, counted{"deleting", n.Deleting, cli.Warn}))
+		counts(style, n.others()...))
 	if p := n.OldestPending; p != nil {
 		fmt.Fprintf(&out, "; oldest pending: %s/%s, %s", p.Cluster, p.Name, Age(sum.Time, &p.Since))
 	}
@@ -132,8 +143,7 @@ func (sum *Summary) Line() string {
 	n := sum.Works
 	text := fmt.Sprintf("hub %s; clusters %d: %d connected%s; works %d: %d delivered, %d applied, %d ready%s; sets %d: %d rolled out", sum.Hub.State,
 		sum.Clusters.Total, sum.Clusters.Connected, counts(cli.Style{}, counted{"away", sum.Clusters.Away, cli.Bad}, counted{"not accepted", sum.Clusters.NotAccepted, cli.Warn}),
-		n.Total, n.Delivered, n.Applied, n.Ready, counts(cli.Style{}, counted{"pending", n.Pending, cli.Warn}, counted{"degraded", n.Degraded, cli.Bad},
-			counted{"deleting", n.Deleting, cli.Warn}), sum.Sets.Total, sum.Sets.RolledOut)
+		n.Total, n.Delivered, n.Applied, n.Ready, counts(cli.Style{}, n.others()...), sum.Sets.Total, sum.Sets.RolledOut)
 	if len(sum.WorkProblems) > 0 {
 		w := &sum.WorkProblems[0]
 		text += fmt.Sprintf("; %s/%s: %s, %s: %s", w.Cluster, w.Name, w.Cause, w.Object, w.Message)
@@ -175,12 +185,20 @@ func (sum *Summary) writeProblems(w io.Writer, style cli.Style, width int) error
 
 // problemTable has the cause where WorkTable has the age.
 func problemTable(lines []WorkLine, now time.Time) *cli.Rows {
-	t := &cli.Rows{Header: []string{"CLUSTER", "WORK", "DELIVERED", "APPLIED", "READY", "SINCE", "BLOCKED BY", "OBJECT", "MESSAGE"}}
+	t := &cli.Rows{Header: []string{"CLUSTER", "WORK", "DELIVERED", "APPLIED", "READY", "SINCE", "CAUSE", "OBJECT", "MESSAGE"}}
 	for i := range lines {
 		l := &lines[i]
-		t.Add(l.Cluster, l.Name, statusTone(l.Delivered), statusTone(l.Applied), statusTone(l.Ready), Age(now, &l.Since), cause(l), l.Object, l.Message)
+		t.Add(l.Cluster, l.Name, statusTone(l.Delivered), statusTone(l.Applied), readyTone(l), Age(now, &l.Since), cause(l), l.Object, l.Message)
 	}
 	return t
+}
+
+// others are the counts of works that are shown if there are any.
+func (n *WorkCounts) others() []counted {
+	return []counted{
+		{"with readiness not watched", n.NotWatched, cli.Warn}, {"with warnings", n.Warned, cli.Warn}, {"pending", n.Pending, cli.Warn},
+		{"degraded", n.Degraded, cli.Bad}, {"deleting", n.Deleting, cli.Warn},
+	}
 }
 
 type counted struct {

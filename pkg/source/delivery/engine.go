@@ -55,6 +55,8 @@ type Config struct {
 	// form: but for it, the Engine reads the metadata and the conditions of a work. It must not block.
 	// Default: the work itself.
 	Content func(work *workv1.ManifestWork) *workv1.ManifestWork
+	// Annotations are what a spec is published with where its work does not have them. Optional.
+	Annotations map[string]string
 	// PublishWorkers is the maximum number of concurrent publishes: 1 to 1024, default 64.
 	PublishWorkers int
 	// StatusWorkers is the maximum number of concurrent calls of [WorkStore.UpdateStatus]: 1 to

@@ -3,6 +3,7 @@ package delivery
 import (
 	"context"
 	"errors"
+	"maps"
 	"sync"
 	"time"
 
@@ -85,6 +86,7 @@ func (e *Engine) publish(ctx context.Context, a attempt) {
 	e.observe(published)
 	p.spec.SourceIdentity, p.spec.Accepts = e.identity, wire.AcceptedBySources
 	if !p.spec.IsDeletion() {
+		p.spec.Meta.Annotations = withDefaults(p.spec.Meta.Annotations, e.config.Annotations)
 		p.spec.Bundle = wire.NewBundle(&e.config.Content(work).Spec)
 	}
 	sent, err := e.publishSpec(ctx, p.spec, a.specBase(p, ended.began), e.tracer.Root(change, tracedSpec(p.spec)))
@@ -106,6 +108,22 @@ func (e *Engine) publish(ctx context.Context, a attempt) {
 	default:
 		e.changes.Done(a.key, change)
 	}
+}
+
+// withDefaults returns annotations, with those of defaults that they do not have.
+func withDefaults(annotations, defaults map[string]string) map[string]string {
+	all := annotations
+	for key, value := range defaults {
+		if _, has := annotations[key]; has {
+			continue
+		}
+		if len(all) == len(annotations) { // it is still that of the work
+			all = make(map[string]string, len(annotations)+len(defaults))
+			maps.Copy(all, annotations)
+		}
+		all[key] = value
+	}
+	return all
 }
 
 // logPublished logs how an attempt has ended.

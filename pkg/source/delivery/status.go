@@ -164,7 +164,7 @@ func (e *Engine) updateStore(ctx context.Context, k workKey, u statusUpdate) err
 // reported returns status without what its source added to what the agent reported. It shares
 // memory with status.
 func reported(status *workv1.ManifestWorkStatus) *workv1.ManifestWorkStatus {
-	isOwn := func(c metav1.Condition) bool { return c.Type == workv1.WorkDelivered }
+	isOwn := func(c metav1.Condition) bool { return workv1.IsOfHub(&c) }
 	if !slices.ContainsFunc(status.Conditions, isOwn) {
 		return status
 	}

@@ -79,6 +79,8 @@ type Input struct {
 	Manifests []Manifest
 	// Warnings about the spec as a whole.
 	Warnings []string
+	// Readiness is watched: Progressing is False also if no manifest has anything to wait for.
+	Readiness bool
 	// Previous status, for transition times; nil if there is none.
 	Previous *workv1.ManifestWorkStatus
 	// Deleting reports whether the work is being deleted.
@@ -102,6 +104,10 @@ func WorkStatus(in Input) workv1.ManifestWorkStatus {
 	}
 	cutMessages(entries)
 	conditions := append(aggregateRules(entries, in.Generation), available(entries, in.Generation))
+	if in.Readiness && meta.FindStatusCondition(conditions, workv1.WorkProgressing) == nil {
+		conditions = append(conditions, metav1.Condition{Type: workv1.WorkProgressing, Status: metav1.ConditionFalse,
+			Reason: workv1.ReasonConditionRulesAggregated, Message: "All objects are ready once they exist", ObservedGeneration: in.Generation})
+	}
 	slices.SortFunc(conditions, func(a, b metav1.Condition) int { return strings.Compare(a.Type, b.Type) })
 	conditions = append([]metav1.Condition{applied(entries, in.Warnings, in.Generation)}, conditions...)
 	if in.Deleting {
@@ -254,7 +260,7 @@ func manifestApplied(m *Manifest, before *workv1.ManifestCondition, generation i
 	c := metav1.Condition{Type: workv1.ManifestApplied, ObservedGeneration: generation,
 		Status: metav1.ConditionTrue, Reason: workv1.ReasonAppliedManifestComplete, Message: withWarnings(manifestComplete, m.Warnings)}
 	old := meta.FindStatusCondition(before.Conditions, workv1.ManifestApplied)
-	if m.KeepWarnings && len(m.Warnings) == 0 && old != nil && old.ObservedGeneration == generation && hasWarnings(old) {
+	if m.KeepWarnings && len(m.Warnings) == 0 && old != nil && old.ObservedGeneration == generation && Warnings(old) != "" {
 		c.Message = old.Message
 	}
 	if m.ApplyError != nil {
@@ -315,19 +321,19 @@ func feedback(m *Manifest, before *workv1.ManifestCondition) (metav1.Condition, 
 
 func applied(entries []workv1.ManifestCondition, warnings []string, generation int64) metav1.Condition {
 	c := metav1.Condition{Type: workv1.WorkApplied, Status: metav1.ConditionTrue, ObservedGeneration: generation,
-		Reason: workv1.ReasonAppliedManifestWorkComplete, Message: "Apply manifest work complete"}
+		Reason: workv1.ReasonAppliedManifestWorkComplete, Message: workComplete}
 	warned := 0
 	for i := range entries {
 		switch of := meta.FindStatusCondition(entries[i].Conditions, workv1.ManifestApplied); {
 		case of == nil:
 		case of.Status == metav1.ConditionFalse:
 			c.Status, c.Reason, c.Message = metav1.ConditionFalse, workv1.ReasonAppliedManifestWorkFailed, "Failed to apply manifest work"
-		case hasWarnings(of):
+		case Warnings(of) != "":
 			warned++
 		}
 	}
 	if warned > 0 {
-		warnings = append(slices.Clip(warnings), fmt.Sprintf("see Applied of %d of %d manifests", warned, len(entries)))
+		warnings = append(slices.Clip(warnings), fmt.Sprintf(seeManifests+"%d of %d manifests", warned, len(entries)))
 	}
 	c.Message = Cut(withWarnings(c.Message, warnings), MaxMessage)
 	return c

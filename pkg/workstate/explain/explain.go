@@ -31,8 +31,12 @@ type State string
 
 // States.
 const (
-	// Ready: the newest spec is applied and its objects are ready, as far as they report it.
+	// Ready: the newest spec is applied and its objects are ready.
 	Ready State = "Ready"
+	// Warned: the newest spec is applied, and ready as far as anybody watches that, but something in it is not as somebody wrote it.
+	Warned State = "Warned"
+	// Applied: the newest spec is applied, and nobody watches whether its objects are ready.
+	Applied State = "Applied"
 	// Progressing: the newest spec is on its way, and nothing is known to block it.
 	Progressing State = "Progressing"
 	// Blocked: the newest spec does not go on without an action, or before somebody is back.
@@ -41,22 +45,29 @@ const (
 	Deleting State = "Deleting"
 )
 
+// NeedsAttention reports whether a work has not got as far as it can by itself.
+func (s State) NeedsAttention() bool { return s != Ready && s != Applied }
+
 // Explain explains the newest generation of a work.
 func Explain(f workstate.Facts) Explanation {
 	w, s := f.Work, f.State()
 	e := Explanation{Cluster: w.Namespace, Name: w.Name, Generation: w.Generation, Observed: workstate.Observed(w), State: Ready, Blocker: s.Blocker}
 	e.Hops = hops(w)
-	e.Notes = notes(&f, &e)
 	switch {
+	case s.Blocker != nil && s.Blocker.Cause == workstate.Warning:
+		e.State = Warned
 	case s.Blocker != nil && waits(s.Blocker.Cause):
 		e.State = Progressing
 	case s.Blocker != nil:
 		e.State = Blocked
 	case s.Phase == workstate.PhaseDeleting:
 		e.State = Deleting
+	case s.Phase == workstate.PhaseApplied:
+		e.State = Applied
 	case s.Phase != workstate.PhaseReady || !settled(e.Hops):
 		e.State = Progressing
 	}
+	e.Notes = notes(&f, &e)
 	return e
 }
 

@@ -40,7 +40,7 @@ func facts(manifests ...condition.Manifest) workstate.Facts {
 	if len(manifests) == 0 {
 		manifests = []condition.Manifest{{Meta: deploy}}
 	}
-	work.Status = condition.WorkStatus(condition.Input{Generation: generation, Manifests: manifests, Now: before})
+	work.Status = condition.WorkStatus(condition.Input{Generation: generation, Manifests: manifests, Readiness: true, Now: before})
 	setDelivered(work, metav1.ConditionTrue, workv1.ReasonAnswered, "The agent has answered")
 	at := func(ms int) *metav1.MicroTime {
 		return new(metav1.NewMicroTime(before.Add(time.Duration(ms) * time.Millisecond)))
@@ -51,6 +51,17 @@ func facts(manifests ...condition.Manifest) workstate.Facts {
 	meta.SetStatusCondition(&cluster.Status.Conditions, metav1.Condition{Type: clusterv1.ManagedClusterConditionAvailable,
 		Status: metav1.ConditionTrue, Reason: "ManagedClusterAvailable", Message: "Managed cluster is available"})
 	return workstate.Facts{Now: now, Work: work, Cluster: cluster, Presence: lease(5 * time.Second), Leader: lease(5 * time.Second)}
+}
+
+// warned returns what is known of a work that is ready, and has a warning of its own.
+func warned(warning string) workstate.Facts {
+	f := facts()
+	before := f.Work.Status
+	f.Work.Status = condition.WorkStatus(condition.Input{Generation: f.Work.Generation, Manifests: []condition.Manifest{{Meta: deploy}}, Readiness: true,
+		Warnings: []string{warning}, Now: *before.Conditions[0].LastTransitionTime.DeepCopy()})
+	f.Work.Status.Delivery = before.Delivery
+	setDelivered(f.Work, metav1.ConditionTrue, workv1.ReasonAnswered, "The agent has answered")
+	return f
 }
 
 func lease(age time.Duration) *coordinationv1.Lease {
@@ -139,6 +150,8 @@ func TestCauses(t *testing.T) {
 		want  string          // a part of "object message do"
 	}{
 		"ready":                {facts(), explain.Ready, "", ""},
+		"an unknown field":     {facts(condition.Manifest{Meta: deploy, Warnings: []string{`unknown field "spec.replcas"`}}), explain.Warned, workstate.Warning, `Deployment default/web unknown field "spec.replcas"`},
+		"a config of nothing":  {warned("manifestConfigs[0] matches no manifest"), explain.Warned, workstate.Warning, "ManifestWork cluster1/web manifestConfigs[0] matches no manifest"},
 		"agent off":            {pending("False", workv1.ReasonClusterAway, "The agent is away"), explain.Blocked, workstate.AgentOff, "ManagedCluster cluster1 The agent is away look at the agent on cluster1"},
 		"agent off, answered":  {changed(facts(), away("ManagedClusterDisconnected")), explain.Blocked, workstate.AgentOff, "has lost its connection"},
 		"agent off, deletion":  {changed(deleting(facts()), away("ManagedClusterDisconnected")), explain.Blocked, workstate.AgentOff, "cluster1"},
@@ -190,7 +203,7 @@ func TestCauses(t *testing.T) {
 		"fight":             {failed(errors.New(`conflict with field manager "hpa", which changes .spec.replicas again and again; restoring it with backoff until that ends`)), explain.Blocked, workstate.Conflict, `"hpa"`},
 		"ssa conflict":      {failed(errors.New(`Apply failed with 1 conflict: conflict with "kubectl" using apps/v1: .spec.replicas`)), explain.Blocked, workstate.Conflict, "force"},
 		"no namespace":      {failed(apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "shop")), explain.Blocked, workstate.NoNamespace, "add the Namespace"},
-		"unknown kind":      {failed(errors.New("the server does not allow this method on the requested resource")), explain.Blocked, workstate.UnknownKind, "CustomResourceDefinition of Deployment default/web"},
+		"unknown kind":      {failed(errors.New(`the server doesn't have a resource type "Deployment"`)), explain.Blocked, workstate.UnknownKind, "check apiVersion apps/v1 and kind, or install the CustomResourceDefinition of Deployment default/web"},
 		"namespace not set": {failed(errors.New("the server does not allow this method on the requested resource: Deployment has no metadata.namespace, and its kind is namespaced")), explain.Blocked, workstate.InvalidManifest, "set metadata.namespace of Deployment default/web"},
 		"immutable":         {failed(errors.New(`Deployment.apps "web" is invalid: spec.selector: field is immutable`)), explain.Blocked, workstate.Immutable, workv1.RecreateAnnotationKey},
 		"strategy":          {failed(errors.New(`unknown update strategy "Rego": it must be Update, CreateOnly, ServerSideApply or ReadOnly`)), explain.Blocked, workstate.UnknownStrategy, "docs/strategies.md"},
@@ -241,7 +254,7 @@ func TestHops(t *testing.T) {
 	old := facts()
 	old.Work.Status.Delivery = nil
 	meta.RemoveStatusCondition(&old.Work.Status.Conditions, workv1.WorkDelivered)
-	delete(old.Work.Annotations, workv1.ReportReadinessAnnotationKey)
+	meta.RemoveStatusCondition(&old.Work.Status.Conditions, workv1.WorkProgressing)
 	for name, c := range map[string]struct {
 		facts workstate.Facts
 		want  string
@@ -283,6 +296,10 @@ func TestHops(t *testing.T) {
 		if notes := strings.Join(explain.Explain(f).Notes, ""); strings.Contains(notes, "is at least 1m0s behind the hub's") != c.says {
 			t.Errorf("%s: notes %q", name, notes)
 		}
+	}
+	both := facts(condition.Manifest{Meta: deploy, Warnings: []string{`unknown field "spec.replcas"`}}, condition.Manifest{Meta: pod, ApplyError: errors.New("no")})
+	if notes := explain.Explain(both).Notes; len(notes) != 1 || notes[0] != `Warning: Deployment default/web: unknown field "spec.replcas"` {
+		t.Errorf("beside an error: notes %q", notes)
 	}
 	notes := explain.Explain(old).Notes
 	if len(notes) != 1 || !strings.Contains(notes[0], workv1.ReportReadinessAnnotationKey) {

@@ -99,17 +99,13 @@ func took(all []Hop) {
 
 // readiness says whether the objects of the newest generation are ready.
 func readiness(w *workv1.ManifestWork) Progress {
-	if !workstate.Answered(w) || !isTrue(w, workv1.WorkApplied) {
-		return Waiting
-	}
-	progressing, degraded := workstate.Current(w, workv1.WorkProgressing), workstate.Current(w, workv1.WorkDegraded)
-	switch {
-	case degraded != nil && degraded.Status == metav1.ConditionTrue, progressing != nil && progressing.Status != metav1.ConditionFalse:
-		return Waiting
-	case progressing != nil, degraded != nil, w.Annotations[workv1.ReportReadinessAnnotationKey] == "true":
+	switch workstate.Reached(w) {
+	case workstate.PhaseReady:
 		return Done
+	case workstate.PhaseApplied:
+		return NotReported
 	}
-	return NotReported
+	return Waiting
 }
 
 // settled reports whether no hop waits.
@@ -138,8 +134,15 @@ func notes(f *workstate.Facts, e *Explanation) []string {
 				early.Round(time.Second)))
 		}
 	}
+	if b := f.Warnings(); b != nil && e.State != Warned {
+		text := b.Object + ": " + b.Message
+		if n := b.Objects(); n > 1 {
+			text = fmt.Sprintf("%s (and %d more)", text, n-1)
+		}
+		all = append(all, "Warning: "+text)
+	}
 	if e.Blocker == nil && e.Hops[5].Progress == NotReported {
-		all = append(all, fmt.Sprintf("Nobody reports whether the objects are ready. To see it: kubectl annotate manifestwork -n %s %s %s=true",
+		all = append(all, fmt.Sprintf("Nobody reports whether the objects are ready. To see it: kubectl annotate --overwrite manifestwork -n %s %s %s=true",
 			w.Namespace, w.Name, workv1.ReportReadinessAnnotationKey))
 	}
 	if e.Observed > 0 && e.Observed < w.Generation {

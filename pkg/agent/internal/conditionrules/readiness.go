@@ -9,19 +9,20 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/workstate/condition"
 )
 
 // WithReadiness returns rules and the well-known rules for Progressing and Degraded, each unless
 // rules set that condition already. Objects of kinds that are ready as soon as they exist, such as
 // ConfigMaps, get none.
-func WithReadiness(rules []workv1.ConditionRule, kind schema.GroupVersionKind) []workv1.ConditionRule {
-	if readyOnceCreated(kind) {
+func WithReadiness(rules []workv1.ConditionRule, object schema.GroupVersionKind) []workv1.ConditionRule {
+	if condition.ReadyOnceCreated(object.GroupKind()) {
 		return rules
 	}
 	all := slices.Clip(rules)
-	for _, condition := range []string{workv1.ManifestProgressing, workv1.ManifestDegraded} {
-		if !slices.ContainsFunc(rules, func(r workv1.ConditionRule) bool { return r.Condition == condition }) {
-			all = append(all, workv1.ConditionRule{Type: workv1.WellKnownConditionsType, Condition: condition})
+	for _, kind := range []string{workv1.ManifestProgressing, workv1.ManifestDegraded} {
+		if !slices.ContainsFunc(rules, func(r workv1.ConditionRule) bool { return r.Condition == kind }) {
+			all = append(all, workv1.ConditionRule{Type: workv1.WellKnownConditionsType, Condition: kind})
 		}
 	}
 	return all
@@ -36,21 +37,6 @@ func IsReadiness(rules []workv1.ConditionRule, condition string) bool {
 		}
 	}
 	return builtIn
-}
-
-// readyOnceCreated reports whether objects of kind have no status to wait for.
-func readyOnceCreated(kind schema.GroupVersionKind) bool {
-	switch kind.Group {
-	case "rbac.authorization.k8s.io", "scheduling.k8s.io", "storage.k8s.io", "node.k8s.io", "admissionregistration.k8s.io":
-		return true
-	case "":
-		return slices.Contains([]string{"ConfigMap", "Secret", "ServiceAccount", "LimitRange", "ResourceQuota", "Endpoints", "Event"}, kind.Kind)
-	case "batch":
-		return kind.Kind == "CronJob"
-	case "networking.k8s.io":
-		return kind.Kind == "NetworkPolicy" || kind.Kind == "IngressClass"
-	}
-	return false
 }
 
 // progressing is True until the object is ready, by kstatus. An object that has failed is

@@ -77,6 +77,8 @@ type Config struct {
 	Budgets    *budget.Accounts // of expressions
 	Policy     *policy.File     // of the cluster's owner; nil: none
 
+	// Complete returns what reports, by the status of a work, which of its manifests are complete.
+	Complete func(inbox.Key) func(workv1.ManifestResourceMeta) bool
 	// Audit gets a record for each question, and for each object of an answer. Default: none.
 	Audit *audit.Log
 	// Registerer for metrics. Default: none.
@@ -100,7 +102,7 @@ type Runner struct {
 
 // New returns a Runner that does nothing until [Runner.Run].
 func New(c Config) (*Runner, error) {
-	if err := required.Fields(c, "Agent", "Cluster", "Topic", "Transport", "Client", "AgentHash", "AppliedName", "Inbox", "RESTMapper", "Applied", "Executors", "Budgets"); err != nil {
+	if err := required.Fields(c, "Agent", "Cluster", "Topic", "Transport", "Client", "AgentHash", "AppliedName", "Inbox", "RESTMapper", "Applied", "Executors", "Budgets", "Complete"); err != nil {
 		return nil, fmt.Errorf("dry runs: %w", err)
 	}
 	c.Logger = cmp.Or(c.Logger, slog.Default())

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/workwire/workwire/pkg/agent/internal/applied"
 	"github.com/workwire/workwire/pkg/agent/internal/budget"
+	"github.com/workwire/workwire/pkg/agent/internal/conditionrules"
 	"github.com/workwire/workwire/pkg/agent/internal/executor"
 	"github.com/workwire/workwire/pkg/agent/internal/inbox"
 	"github.com/workwire/workwire/pkg/agent/internal/object"
@@ -42,6 +44,7 @@ type examination struct {
 	manifests []strategy.Manifest
 	previous  map[object.Ref]*strategy.Manifest // of the held spec
 	makes     made
+	complete  func(workv1.ManifestResourceMeta) bool // as last reported; nil: none is
 }
 
 func (r *Runner) examination(ctx context.Context, question *wire.DryRun, b *budget.Budget) (*examination, error) {
@@ -63,7 +66,7 @@ func (r *Runner) examination(ctx context.Context, question *wire.DryRun, b *budg
 	e.manifests = r.parse(ctx, b, &e.spec)
 	e.makes = madeBy(e.manifests)
 	if held, ok := r.config.Inbox.ByName(question.Source, question.Work); ok {
-		e.held = held
+		e.held, e.complete = held, r.config.Complete(held.Key)
 		before := r.parse(ctx, b.Again(), &held.Spec)
 		for i := range before {
 			if m := &before[i]; m.Err == nil {
@@ -115,6 +118,11 @@ func (e *examination) manifest(ctx context.Context, m *strategy.Manifest) wire.D
 	if err := cmp.Or(e.refusal, e.policy.RefuseObject(m.Ref)); err != nil {
 		return failed(identified(m), m, err, e.makes)
 	}
+	if e.isComplete(m) {
+		o := identified(m)
+		o.Result, o.Message = wire.DryRunUnchanged, "it is complete: what changes in its manifest is not applied"
+		return o
+	}
 	clients, err := e.clients(ctx, m)
 	if err != nil {
 		return failed(identified(m), m, e.refused(m, err), e.makes)
@@ -133,6 +141,12 @@ func (e *examination) manifest(ctx context.Context, m *strategy.Manifest) wire.D
 	}
 	outcome.Err = e.refused(m, outcome.Err)
 	return decide(m, before.Object, outcome, e.makes, migrated)
+}
+
+// isComplete reports whether a manifest is complete, and has a rule that says when it is.
+func (e *examination) isComplete(m *strategy.Manifest) bool {
+	kind := schema.GroupVersionKind{Group: m.Meta.Group, Version: m.Meta.Version, Kind: m.Meta.Kind}
+	return e.complete != nil && slices.Contains(conditionrules.ConditionTypes(m.ConditionRules, kind), workv1.ManifestComplete) && e.complete(m.Meta)
 }
 
 // clients returns the clients for a manifest, if the executor of the work may do what it needs.

@@ -31,7 +31,7 @@ func (r *Reconciler) beginExpressions(h *history, work *inbox.Entry) (b *budget.
 	switch known := h.applied == nil && (h.spec == nil || h.spec == work); {
 	case x.expensive:
 		b, wait = r.Budgets.BeginTurn(work.Source, &x.results)
-	case !known || len(work.Spec.ManifestConfigs) > 0 || work.Meta.Annotations[workv1.ReportReadinessAnnotationKey] != "":
+	case !known || len(work.Spec.ManifestConfigs) > 0 || r.watchesReadiness(work):
 		b = r.Budgets.Begin(work.Source, &x.results)
 	}
 	x.waits = wait > 0

@@ -85,7 +85,7 @@ func (r *Reconciler) parse(ctx context.Context, work *inbox.Entry, b *budget.Bud
 	manifests := strategy.Parse(b, &work.Spec, func(kind schema.GroupVersionKind) (*meta.RESTMapping, error) {
 		return r.RESTMapper.RESTMapping(ctx, kind)
 	})
-	readiness := work.Meta.Annotations[workv1.ReportReadinessAnnotationKey] == "true"
+	readiness := r.watchesReadiness(work)
 	for i := range manifests {
 		m := &manifests[i]
 		if m.Err == nil {
@@ -96,6 +96,11 @@ func (r *Reconciler) parse(ctx context.Context, work *inbox.Entry, b *budget.Bud
 		}
 	}
 	return manifests
+}
+
+// watchesReadiness reports whether it is reported if the objects of a work are ready.
+func (r *Reconciler) watchesReadiness(work *inbox.Entry) bool {
+	return !r.WithoutReadiness && work.Meta.Annotations[workv1.ReportReadinessAnnotationKey] == "true"
 }
 
 // manifestRefs returns the objects of manifests, each once.

@@ -66,6 +66,8 @@ type Config struct {
 	SyncInterval time.Duration
 	// EvictionGrace is how long an AppliedManifestWork outlives its work.
 	EvictionGrace time.Duration
+	// WithoutReadiness ignores [workv1.ReportReadinessAnnotationKey].
+	WithoutReadiness bool
 	// Idle is called when many reconciles are followed by none. Default: nothing is called.
 	Idle func()
 	// Tracer makes the spans of Changes, the specs received that continue a trace; nil makes none.

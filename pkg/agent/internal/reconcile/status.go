@@ -3,6 +3,7 @@ package reconcile
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -120,6 +121,7 @@ func (r *Reconciler) status(ctx context.Context, rec *reconciliation) workv1.Man
 	in := condition.Input{
 		Generation: int64(rec.work.Generation), Manifests: make([]condition.Manifest, len(rec.manifests)),
 		Warnings: strategy.Warnings(&rec.work.Spec, rec.manifests), Previous: &rec.previous, Now: metav1.Now(),
+		Readiness: r.watchesReadiness(rec.work),
 	}
 	causes := causes{reconciler: r, rec: rec}
 	withFeedback := 0
@@ -136,6 +138,9 @@ func (r *Reconciler) status(ctx context.Context, rec *reconciliation) workv1.Man
 		}
 		warnings, known := rec.warnings(i)
 		c.Warnings, c.KeepWarnings = warnings, !known
+		if rec.outcomes[i].HeldBack && (rec.complete.work || rec.complete.manifests[i]) {
+			c.Warnings, c.KeepWarnings = append(slices.Clip(warnings), condition.HeldBack), false
+		}
 		c.Presence, c.ReadError = r.presence(rec, i, live)
 		if c.Presence == condition.Present && c.HasFeedback {
 			c.Values, c.FeedbackError = r.feedback(rec, m, live, withFeedback)

@@ -1,6 +1,10 @@
 package v1
 
-import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+import (
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
 
 // Finalizers.
 const (
@@ -43,8 +47,8 @@ const (
 )
 
 // ReportReadinessAnnotationKey annotates a ManifestWork, with the value "true", for which the agent
-// reports Progressing and Degraded, as the well-known condition rules of these names do.
-// The hub sets it on the works of a ManifestWorkReplicaSet.
+// reports Progressing and Degraded, as the well-known condition rules of these names do. The hub publishes its
+// works with it, but for those with another value, such as "false".
 const ReportReadinessAnnotationKey = "workwire.dev/report-readiness"
 
 // PausedAnnotationKey, with the value PausedValue, stops the delivery of newer specs: on a
@@ -74,6 +78,9 @@ const (
 	// the agent has answered it, Unknown while the broker has it and no answer has come, False while
 	// it cannot be delivered. The reason says why.
 	WorkDelivered = "Delivered"
+	// WorkReady is written by the hub, unless a condition rule sets it, as the sum of the others: True when the newest spec is
+	// applied and its objects are ready, or it is complete. The reason is the cause if it is not.
+	WorkReady = "Ready"
 	// WorkApplied is True when every manifest was applied.
 	WorkApplied = "Applied"
 	// WorkAvailable is True when every object exists on the cluster. It says nothing about
@@ -104,6 +111,23 @@ const (
 
 // ReasonStatusRefused is the reason of WorkStatusStored.
 const ReasonStatusRefused = "Refused"
+
+// Reasons of WorkReady, beside the causes of package workstate.
+const (
+	// ReasonObjectsReady (True): the objects are ready, or the work is complete.
+	ReasonObjectsReady = "ObjectsReady"
+	// ReasonReadinessNotWatched (Unknown): the spec is applied, and nobody watches whether its objects are ready.
+	ReasonReadinessNotWatched = "ReadinessNotWatched"
+	// ReasonNotReported (False): the agent has not reported yet what it has done.
+	ReasonNotReported = "NotReported"
+	// ReasonBeingDeleted (False): the work is being deleted.
+	ReasonBeingDeleted = "BeingDeleted"
+)
+
+// IsOfHub reports whether the hub has written a condition of a work, and not its agent.
+func IsOfHub(c *metav1.Condition) bool {
+	return c.Type == WorkDelivered || c.Type == WorkReady && !strings.HasPrefix(c.Reason, "ConditionRule")
+}
 
 // Condition types of one manifest of a ManifestWork.
 const (

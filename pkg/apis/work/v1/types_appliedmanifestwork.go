@@ -7,6 +7,9 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:path=appliedmanifestworks,scope=Cluster
+// +kubebuilder:printcolumn:name="Source",type=string,JSONPath=`.metadata.labels.cloudevents\.open-cluster-management\.io/originalsource`
+// +kubebuilder:printcolumn:name="Work",type=string,JSONPath=`.spec.manifestWorkName`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 
 // AppliedManifestWork is what an agent keeps on its cluster for one ManifestWork: it owns the
 // objects that were applied for it, lists them, and is deleted only when they are gone. Its name is

@@ -12,7 +12,8 @@ import (
 // +kubebuilder:printcolumn:name="Delivered",type=string,JSONPath=`.status.conditions[?(@.type=="Delivered")].status`
 // +kubebuilder:printcolumn:name="Applied",type=string,JSONPath=`.status.conditions[?(@.type=="Applied")].status`
 // +kubebuilder:printcolumn:name="Available",type=string,JSONPath=`.status.conditions[?(@.type=="Available")].status`
-// +kubebuilder:printcolumn:name="Ready",type=date,JSONPath=`.status.delivery.readyTime`,description="How long ago the objects became ready; empty while they are not, or where the work does not report readiness"
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Cause",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,description="Why it is ready, or is not"
 // +kubebuilder:printcolumn:name="Complete",type=string,JSONPath=`.status.conditions[?(@.type=="Complete")].status`
 // +kubebuilder:printcolumn:name="Observed",type=integer,JSONPath=`.status.conditions[?(@.type=="Applied")].observedGeneration`,description="The generation that Applied, Available and Complete are about"
 // +kubebuilder:printcolumn:name="Wanted",type=integer,JSONPath=`.metadata.generation`,description="The generation of the spec"
@@ -20,7 +21,7 @@ import (
 // +kubebuilder:printcolumn:name="Reason",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Delivered")].reason`
 // +kubebuilder:printcolumn:name="Since",type=date,priority=1,JSONPath=`.status.conditions[?(@.type=="Delivered")].lastTransitionTime`,description="How long ago Delivered changed"
 // +kubebuilder:printcolumn:name="Delivery",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Delivered")].message`
-// +kubebuilder:printcolumn:name="First error",type=string,priority=1,JSONPath=`.status.resourceStatus.manifests[*].conditions[?(@.reason=="AppliedManifestFailed")].message`,description="Why the first manifest that failed was not applied"
+// +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`,description="What keeps it from being ready"
 
 // ManifestWork is a set of Kubernetes objects for one cluster. It is created on the hub, in the
 // namespace that bears the cluster's name; the agent of that cluster applies the objects and

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -171,15 +172,17 @@ func exampleSets() []*workv1alpha1.ManifestWorkReplicaSet {
 	for _, name := range []string{"ingress", "shop"} {
 		set := &workv1alpha1.ManifestWorkReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "apps", Name: name, Generation: 4, ResourceVersion: "5"}}
 		set.Spec.PlacementRefs = []workv1alpha1.LocalPlacementReference{{Name: "all-prod", RolloutStrategy: clusterv1alpha1.RolloutStrategy{Type: clusterv1alpha1.Progressive}}}
-		set.Status.Summary = workv1alpha1.ManifestWorkReplicaSetSummary{Total: 500, DesiredTotal: 500, Applied: 500, Available: 500, Updated: 500}
-		rolledOut := condition(workv1alpha1.ManifestWorkReplicaSetConditionPlacementRolledOut, yes, 4, workv1alpha1.ReasonComplete, "")
+		set.Status.Summary = workv1alpha1.ManifestWorkReplicaSetSummary{Total: 500, Applied: 500, Available: 500}
+		rolledOut := condition(workv1alpha1.ManifestWorkReplicaSetConditionPlacementRolledOut, yes, 0, workv1alpha1.ReasonComplete, "")
 		if name == "shop" {
-			set.Status.Summary = workv1alpha1.ManifestWorkReplicaSetSummary{Total: 500, DesiredTotal: 500, Applied: 498, Available: 499, Updated: 120, Progressing: 19, Degraded: 1}
-			rolledOut = condition(workv1alpha1.ManifestWorkReplicaSetConditionPlacementRolledOut, no, 4, workv1alpha1.ReasonProgressing,
+			set.Status.Summary = workv1alpha1.ManifestWorkReplicaSetSummary{Total: 120, Applied: 118, Available: 119, Progressing: 19, Degraded: 1}
+			rolledOut = condition(workv1alpha1.ManifestWorkReplicaSetConditionPlacementRolledOut, no, 0, workv1alpha1.ReasonProgressing,
 				"stopped at cluster-0034: Deployment shop/web: 0 of 3 pods are scheduled")
 		}
-		set.Status.Conditions = []metav1.Condition{condition(workv1alpha1.ManifestWorkReplicaSetConditionPlacementVerified, yes, 4, workv1alpha1.ReasonAsExpected, ""), rolledOut}
-		set.Status.PlacementsSummary = []workv1alpha1.PlacementSummary{{Name: "all-prod", AvailableDecisionGroups: "5 (500 / 500 clusters)", Summary: set.Status.Summary}}
+		set.Status.Conditions = []metav1.Condition{condition(workv1alpha1.ManifestWorkReplicaSetConditionPlacementVerified, yes, 0, workv1alpha1.ReasonAsExpected, ""), rolledOut,
+			condition(workv1alpha1.ManifestWorkReplicaSetConditionProgressing, no, 4, workv1alpha1.ReasonComplete, "")}
+		set.Status.SelectedClusters = 500
+		set.Status.PlacementsSummary = []workv1alpha1.PlacementSummary{{Name: "all-prod", AvailableDecisionGroups: fmt.Sprintf("5 (%d / 500 clusters applied)", set.Status.Summary.Total), Summary: set.Status.Summary}}
 		sets = append(sets, set)
 	}
 	return sets
@@ -359,7 +362,10 @@ func (b *tab) checkLive(stub *stubAPI, work *workv1.ManifestWork) {
 	script[bool](b, "window.stays = true")
 	ready := work.DeepCopy()
 	for i := range ready.Status.Conditions {
-		ready.Status.Conditions[i].Status, ready.Status.Conditions[i].Message = yes, "as it should be"
+		c := &ready.Status.Conditions[i]
+		if c.Status, c.Message = yes, "as it should be"; c.Type == workv1.WorkProgressing {
+			c.Status = no
+		}
 	}
 	stub.change(b.t, ready)
 	b.await("the page shows the change", "document.querySelector('.facts .state').innerText === 'ready'")

@@ -21,13 +21,12 @@ type setRow struct {
 	Since           time.Time // since when it is in State, zero if that is not known
 	Why             string
 	Summary         workv1alpha1.ManifestWorkReplicaSetSummary
-	Wanted          int // clusters that shall have a work
+	Wanted          int // clusters that the placements select
 }
 
 // setRowOf returns the row of a replica set.
 func setRowOf(set *workv1alpha1.ManifestWorkReplicaSet) setRow {
-	row := setRow{Namespace: set.Namespace, Name: set.Name, Summary: set.Status.Summary}
-	row.Wanted = max(row.Summary.DesiredTotal, row.Summary.Total)
+	row := setRow{Namespace: set.Namespace, Name: set.Name, Summary: set.Status.Summary, Wanted: set.Status.SelectedClusters}
 	row.State, row.Since, row.Why = setStateOf(set)
 	return row
 }
@@ -50,6 +49,7 @@ func setStateOf(set *workv1alpha1.ManifestWorkReplicaSet) (state, time.Time, str
 		}
 	}
 	summary, rolledOut := set.Status.Summary, find(workv1alpha1.ManifestWorkReplicaSetConditionPlacementRolledOut)
+	progressing := find(workv1alpha1.ManifestWorkReplicaSetConditionProgressing) // tells the generation, which those of Open Cluster Management do not
 	switch {
 	case summary.Degraded > 0:
 		why := fmt.Sprintf("degraded on %s", plural(summary.Degraded, "cluster"))
@@ -60,11 +60,11 @@ func setStateOf(set *workv1alpha1.ManifestWorkReplicaSet) (state, time.Time, str
 	case rolledOut == nil:
 		return stateProgressing, set.CreationTimestamp.Time, "it has not been reconciled yet"
 	case rolledOut.Status != metav1.ConditionTrue:
-		if c := find(workv1alpha1.ManifestWorkReplicaSetConditionProgressing); is(c, metav1.ConditionTrue) {
-			return stateProgressing, c.LastTransitionTime.Time, text(c)
+		if is(progressing, metav1.ConditionTrue) {
+			return stateProgressing, progressing.LastTransitionTime.Time, text(progressing)
 		}
 		return stateProgressing, rolledOut.LastTransitionTime.Time, text(rolledOut)
-	case rolledOut.ObservedGeneration < set.Generation:
+	case progressing == nil || progressing.ObservedGeneration < set.Generation:
 		return stateProgressing, time.Time{}, "the newest generation has not been reconciled yet"
 	case summary.Available < summary.Total:
 		return stateProgressing, rolledOut.LastTransitionTime.Time, fmt.Sprintf("available on %d of %s", summary.Available, plural(summary.Total, "cluster"))

@@ -40,7 +40,8 @@ func TestStateOfWork(t *testing.T) {
 		why        string
 	}{
 		{name: "new", want: statePending, why: "has not answered yet"},
-		{name: "ready", conditions: []metav1.Condition{applied, available}, want: stateReady},
+		{name: "ready", conditions: []metav1.Condition{applied, available, condition(workv1.WorkProgressing, no, 2, "x", "")}, want: stateReady},
+		{name: "applied", conditions: []metav1.Condition{applied, available}, want: stateApplied, why: "readiness not watched"},
 		{
 			name: "an answer for an older generation", want: statePending, why: "for generation 1, not yet for 2",
 			conditions: []metav1.Condition{condition(workv1.WorkApplied, yes, 1, "x", ""), condition(workv1.WorkAvailable, yes, 1, "x", "")},
@@ -70,7 +71,7 @@ func TestStateOfWork(t *testing.T) {
 			conditions: []metav1.Condition{condition(workv1.WorkDelivered, no, 2, workv1.ReasonPaused, "its cluster is paused")},
 		},
 		{name: "paused by its annotation", paused: true, want: statePaused, why: "paused"},
-		{name: "paused and up to date", paused: true, conditions: []metav1.Condition{applied, available}, want: stateReady},
+		{name: "paused and up to date", paused: true, conditions: []metav1.Condition{applied, available}, want: stateApplied, why: "readiness not watched"},
 		{
 			name: "not applied", want: stateFailed, why: "ConfigMap shop/a: forbidden (and 1 more)",
 			conditions: []metav1.Condition{condition(workv1.WorkApplied, no, 2, "AppliedManifestWorkFailed", "2 failed"), available},
@@ -156,7 +157,10 @@ func TestStateOfSet(t *testing.T) {
 	rolledOut := func(status metav1.ConditionStatus, generation int64) metav1.Condition {
 		return condition(workv1alpha1.ManifestWorkReplicaSetConditionPlacementRolledOut, status, generation, "x", "1 of 3 groups")
 	}
-	all := workv1alpha1.ManifestWorkReplicaSetSummary{Total: 3, Available: 3, Applied: 3, Updated: 3}
+	progressing := func(status metav1.ConditionStatus, generation int64) metav1.Condition {
+		return condition(workv1alpha1.ManifestWorkReplicaSetConditionProgressing, status, generation, "x", "c1 soaks")
+	}
+	all := workv1alpha1.ManifestWorkReplicaSetSummary{Total: 3, Available: 3, Applied: 3} // as the hub writes it
 	for _, c := range []struct {
 		name       string
 		conditions []metav1.Condition
@@ -166,15 +170,15 @@ func TestStateOfSet(t *testing.T) {
 		why        string
 	}{
 		{"new", nil, workv1alpha1.ManifestWorkReplicaSetSummary{}, false, stateProgressing, "not been reconciled"},
-		{"done", []metav1.Condition{rolledOut(yes, 2)}, all, false, stateReady, ""},
-		{"older", []metav1.Condition{rolledOut(yes, 1)}, all, false, stateProgressing, "newest generation"},
-		{"on its way", []metav1.Condition{rolledOut(no, 2)}, all, false, stateProgressing, "1 of 3 groups"},
-		{"degraded", []metav1.Condition{rolledOut(no, 2)}, workv1alpha1.ManifestWorkReplicaSetSummary{Total: 3, Degraded: 1}, false, stateFailed, "degraded on 1 cluster; 1 of 3"},
-		{"not all available", []metav1.Condition{rolledOut(yes, 2)}, workv1alpha1.ManifestWorkReplicaSetSummary{Total: 3, Available: 2}, false, stateProgressing, "2 of 3 clusters"},
-		{"paused", []metav1.Condition{rolledOut(no, 2)}, all, true, statePaused, "paused"},
+		{"done", []metav1.Condition{rolledOut(yes, 0), progressing(no, 2)}, all, false, stateReady, ""},
+		{"older", []metav1.Condition{rolledOut(yes, 0), progressing(no, 1)}, all, false, stateProgressing, "newest generation"},
+		{"on its way", []metav1.Condition{rolledOut(no, 0)}, all, false, stateProgressing, "1 of 3 groups"},
+		{"degraded", []metav1.Condition{rolledOut(no, 0)}, workv1alpha1.ManifestWorkReplicaSetSummary{Total: 3, Degraded: 1}, false, stateFailed, "degraded on 1 cluster; 1 of 3"},
+		{"not all available", []metav1.Condition{rolledOut(yes, 0), progressing(no, 2)}, workv1alpha1.ManifestWorkReplicaSetSummary{Total: 3, Available: 2}, false, stateProgressing, "2 of 3 clusters"},
+		{"paused", []metav1.Condition{rolledOut(no, 0)}, all, true, statePaused, "paused"},
 		{"no placement", []metav1.Condition{condition(workv1alpha1.ManifestWorkReplicaSetConditionPlacementVerified, no, 2, "x", "no decision")}, all, false, stateFailed, "no decision"},
-		{"stopped", []metav1.Condition{rolledOut(no, 2), condition(workv1alpha1.ManifestWorkReplicaSetConditionStopped, yes, 2, "x", "at cluster c1")}, all, false, stateFailed, "at cluster c1"},
-		{"soaks", []metav1.Condition{rolledOut(no, 2), condition(workv1alpha1.ManifestWorkReplicaSetConditionProgressing, yes, 2, "x", "c1 soaks")}, all, false, stateProgressing, "c1 soaks"},
+		{"stopped", []metav1.Condition{rolledOut(no, 0), condition(workv1alpha1.ManifestWorkReplicaSetConditionStopped, yes, 2, "x", "at cluster c1")}, all, false, stateFailed, "at cluster c1"},
+		{"soaks", []metav1.Condition{rolledOut(no, 0), progressing(yes, 2)}, all, false, stateProgressing, "c1 soaks"},
 		{"held", []metav1.Condition{condition(workv1alpha1.ManifestWorkReplicaSetConditionRemovalsHeld, yes, 2, "x", "too many")}, all, false, stateFailed, "too many"},
 	} {
 		set := &workv1alpha1.ManifestWorkReplicaSet{ObjectMeta: metav1.ObjectMeta{Generation: 2}}

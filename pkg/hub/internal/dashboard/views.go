@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,8 +16,14 @@ import (
 	"github.com/workwire/workwire/pkg/workstate/explain"
 )
 
-// firstProblems is how many works that need attention the overview names.
+// firstProblems is how many causes of works that need attention the overview names.
 const firstProblems = 5
+
+// problem is a work that needs attention, and how many more there are with the same cause.
+type problem struct {
+	workRow
+	More int
+}
 
 // part is the share of one state in a tally.
 type part struct {
@@ -75,9 +82,9 @@ type list[T any] struct {
 // fleetView is the overview.
 type fleetView struct {
 	Clusters, Works tally
-	Problems        []workRow // the first works that failed, or are pending
-	MoreProblems    int
-	Oldest          *workRow // the work that is pending for the longest time
+	Problems        []problem // works that failed, or are pending, by cause
+	MoreProblems    int       // works with other causes
+	Oldest          *workRow  // the work that is pending for the longest time
 	List            list[clusterRow]
 }
 
@@ -103,16 +110,24 @@ func newFleetView(s *snapshot, sees func(string) bool, f filter) fleetView {
 		}
 	}
 	v.Problems, v.Oldest = problems(s, sees)
-	v.MoreProblems = inWork[stateFailed] + inWork[statePending] - len(v.Problems)
+	v.MoreProblems = inWork[stateFailed] + inWork[statePending]
+	for i := range v.Problems {
+		v.MoreProblems -= 1 + v.Problems[i].More
+	}
 	v.Clusters = newTally("cluster", clusterStates, inCluster, func(s state) string { return "/" + filter{State: s}.query(1) })
 	v.Works = newTally("work", workStates, inWork, func(s state) string { return "/works" + filter{State: s}.query(1) })
 	v.List = list[clusterRow]{page: paginate(rows, f, "/"), Filter: f, States: clusterStates, Path: "/", Noun: "cluster"}
 	return v
 }
 
-// problems returns the first works that failed or are pending, and the one that is pending for the
-// longest time. They are first in a snapshot.
-func problems(s *snapshot, sees func(string) bool) (first []workRow, oldest *workRow) {
+// problems returns the works that failed or are pending by cause, those that failed and the most common first, and the work that
+// is pending for the longest time. They are first in a snapshot.
+func problems(s *snapshot, sees func(string) bool) (all []problem, oldest *workRow) {
+	type cause struct {
+		state state
+		why   string
+	}
+	index := map[cause]int{}
 	for i := range s.works {
 		row := &s.works[i]
 		if row.State != stateFailed && row.State != statePending {
@@ -121,14 +136,20 @@ func problems(s *snapshot, sees func(string) bool) (first []workRow, oldest *wor
 		if !sees(row.Namespace) {
 			continue
 		}
-		if len(first) < firstProblems {
-			first = append(first, *row)
+		if at, ok := index[cause{row.State, row.Why}]; ok {
+			all[at].More++
+		} else {
+			index[cause{row.State, row.Why}] = len(all)
+			all = append(all, problem{workRow: *row})
 		}
 		if row.State == statePending && !row.Since.IsZero() && (oldest == nil || row.Since.Before(oldest.Since)) {
 			oldest = row
 		}
 	}
-	return first, oldest
+	slices.SortStableFunc(all, func(a, b problem) int {
+		return cmp.Or(cmp.Compare(rank(workStates, a.State), rank(workStates, b.State)), cmp.Compare(b.More, a.More))
+	})
+	return all[:min(len(all), firstProblems)], oldest
 }
 
 // worksView is a list of works, of all clusters or of one.
@@ -196,16 +217,7 @@ type valueView struct{ Name, Text string }
 func newManifestView(m *workv1.ManifestCondition) manifestView {
 	v := manifestView{
 		Object: workstate.ObjectName(m.ResourceMeta), APIVersion: strings.TrimPrefix(m.ResourceMeta.Group+"/"+m.ResourceMeta.Version, "/"),
-		State: stateReady, Conditions: newConditionViews(m.Conditions, 0),
-	}
-	for _, c := range m.Conditions {
-		switch {
-		case c.Type == workv1.ManifestApplied && c.Status == metav1.ConditionFalse, c.Type == workv1.ManifestDegraded && c.Status == metav1.ConditionTrue:
-			v.State = stateFailed
-		case v.State != stateReady:
-		case c.Type == workv1.ManifestAvailable && c.Status != metav1.ConditionTrue, c.Type == workv1.ManifestProgressing && c.Status == metav1.ConditionTrue:
-			v.State = stateProgressing
-		}
+		State: state(workstate.PhaseOfManifest(m)), Conditions: newConditionViews(m.Conditions, 0),
 	}
 	for _, value := range m.StatusFeedbacks.Values {
 		v.Values = append(v.Values, valueView{Name: value.Name, Text: valueText(value.Value)})
@@ -307,7 +319,7 @@ type setView struct {
 type placementView struct {
 	Name, Strategy string
 	Summary        workv1alpha1.ManifestWorkReplicaSetSummary
-	Groups         string
+	Groups         int // of its clusters
 	Wanted         int // clusters
 }
 
@@ -324,10 +336,9 @@ func newSetView(set *workv1alpha1.ManifestWorkReplicaSet, works []*workv1.Manife
 	}
 	for _, ref := range set.Spec.PlacementRefs {
 		s := summaries[ref.Name]
-		v.Placements = append(v.Placements, placementView{
-			Name: ref.Name, Strategy: string(ref.RolloutStrategy.Kind()), Summary: s.Summary, Groups: s.AvailableDecisionGroups,
-			Wanted: max(s.Summary.DesiredTotal, s.Summary.Total),
-		})
+		p := placementView{Name: ref.Name, Strategy: string(ref.RolloutStrategy.Kind()), Summary: s.Summary}
+		_, _ = fmt.Sscanf(s.AvailableDecisionGroups, "%d (%d / %d ", &p.Groups, new(int), &p.Wanted) // without a status all are 0
+		v.Placements = append(v.Placements, p)
 	}
 	return v
 }

@@ -20,12 +20,14 @@ func exampleWork(cluster, name string, number int) *workv1.ManifestWork {
 		Labels: map[string]string{"team": []string{"shop", "pay", "search"}[number%3]},
 	}}
 	applied, available := condition(workv1.WorkApplied, yes, 2, "AppliedManifestWorkComplete", "Apply manifest work complete"), condition(workv1.WorkAvailable, yes, 2, "ResourcesAvailable", "All resources are available")
+	progressing := condition(workv1.WorkProgressing, no, 2, workv1.ReasonConditionRulesAggregated, "Available: 3/3")
 	meta := workv1.ManifestResourceMeta{Group: "apps", Version: "v1", Kind: "Deployment", Resource: "deployments", Namespace: "shop", Name: "web"}
 	replicas := int64(3)
 	manifest := workv1.ManifestCondition{
 		ResourceMeta:    meta,
 		StatusFeedbacks: workv1.StatusFeedbackResult{Values: []workv1.FeedbackValue{{Name: "ReadyReplicas", Value: workv1.FieldValue{Type: workv1.Integer, Integer: &replicas}}}},
-		Conditions:      []metav1.Condition{condition(workv1.ManifestApplied, yes, 0, "AppliedManifestComplete", "Apply manifest complete"), condition(workv1.ManifestAvailable, yes, 0, "ResourceAvailable", "Resource is available")},
+		Conditions: []metav1.Condition{condition(workv1.ManifestApplied, yes, 0, "AppliedManifestComplete", "Apply manifest complete"), condition(workv1.ManifestAvailable, yes, 0, "ResourceAvailable", "Resource is available"),
+			condition(workv1.ManifestProgressing, no, 0, workv1.ReasonConditionRuleEvaluated, "Available: 3/3")},
 	}
 	namespace := workv1.ManifestCondition{
 		ResourceMeta: workv1.ManifestResourceMeta{Ordinal: 1, Version: "v1", Kind: "Namespace", Resource: "namespaces", Name: "shop"},
@@ -37,15 +39,18 @@ func exampleWork(cluster, name string, number int) *workv1.ManifestWork {
 		manifest.Conditions = []metav1.Condition{refused}
 		applied = condition(workv1.WorkApplied, no, 2, "AppliedManifestWorkFailed", "1 of 2 manifests failed")
 	case 13:
-		applied.ObservedGeneration, available.ObservedGeneration = 1, 1
+		applied.ObservedGeneration, available.ObservedGeneration, progressing.ObservedGeneration = 1, 1, 1
 		work.Status.Conditions = append(work.Status.Conditions,
 			condition(workv1.WorkDelivered, no, 2, workv1.ReasonClusterAway, "The agent of the cluster is not connected; the spec is sent when it is back."))
 	case 21:
-		work.Status.Conditions = append(work.Status.Conditions, condition(workv1.WorkProgressing, yes, 2, "Progressing", "1 of 2 objects are not ready"))
+		progressing.Status, progressing.Message = yes, "1 of 2 objects are not ready"
 	case 33:
 		work.Status.Conditions = append(work.Status.Conditions, condition(workv1.WorkDegraded, yes, 2, "Degraded", "Deployment shop/web: 0 of 3 pods are scheduled: insufficient cpu"))
 	}
 	work.Status.Conditions = append(work.Status.Conditions, applied, available)
+	if number%40 != 39 { // nobody watches its readiness
+		work.Status.Conditions = append(work.Status.Conditions, progressing)
+	}
 	work.Status.ResourceStatus.Manifests = []workv1.ManifestCondition{manifest, namespace}
 	work.Spec.Workload.Manifests = make([]workv1.Manifest, 2)
 	at := func(seconds float64) *metav1.MicroTime {
@@ -89,13 +94,14 @@ func TestFleetView(t *testing.T) {
 	works = append(works, exampleWork("lost", "of-nobody", 0))
 	s := takeSnapshot(works, clusters, true)
 	v := newFleetView(s, everything, filter{Page: 1})
-	if got, want := v.Works.Text(), "321 works: 16 failed, 8 pending, 8 progressing, 289 ready"; got != want {
+	if got, want := v.Works.Text(), "321 works: 16 failed, 8 pending, 8 progressing, 8 applied, 281 ready"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 	if got, want := v.Clusters.Text(), "81 clusters: 2 away, 1 unregistered, 1 not accepted, 77 available"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
-	if len(v.Problems) != firstProblems || v.MoreProblems != 16+8-firstProblems || v.Problems[0].State != stateFailed || v.Oldest == nil || v.Oldest.State != statePending {
+	// Quota, no CPU for the pods, and away.
+	if len(v.Problems) != 3 || v.MoreProblems != 0 || v.Problems[0].More+v.Problems[1].More != 16-2 || v.Problems[2].More != 8-1 || v.Problems[0].State != stateFailed || v.Oldest == nil || v.Oldest.State != statePending {
 		t.Errorf("problems: %+v, %d more, oldest %+v", v.Problems, v.MoreProblems, v.Oldest)
 	}
 	if v.List.Total != 81 || v.List.Rows[0].State != stateAway || v.List.Rows[2].Name != "lost" || v.List.Rows[2].Works.Total() != 1 {

@@ -21,11 +21,13 @@ const (
 	statePaused      = state(workstate.PhasePaused)
 	stateDeleting    = state(workstate.PhaseDeleting)
 	stateProgressing = state(workstate.PhaseProgressing)
+	stateWarned      = state(workstate.PhaseWarned)
+	stateApplied     = state(workstate.PhaseApplied)
 	stateReady       = state(workstate.PhaseReady)
 )
 
 // workStates are all states of works in the order of their ranks.
-var workStates = []state{stateFailed, statePending, statePaused, stateDeleting, stateProgressing, stateReady}
+var workStates = []state{stateFailed, statePending, statePaused, stateDeleting, stateProgressing, stateWarned, stateApplied, stateReady}
 
 // workRow is a work in lists.
 type workRow struct {
@@ -42,7 +44,9 @@ type workRow struct {
 
 // rowOf returns the row of a work.
 func rowOf(work *workv1.ManifestWork) workRow {
-	if workstate.PhaseOf(work) != workstate.PhaseReady {
+	switch workstate.PhaseOf(work) {
+	case workstate.PhaseReady, workstate.PhaseApplied:
+	default:
 		work = works.UnpackStatus(work) // its manifests tell why
 	}
 	s := workstate.Of(work, nil)

@@ -109,7 +109,7 @@ func metadataOf(set *workv1alpha1.ManifestWorkReplicaSet, placement string, anno
 		m.removed = append(m.removed, LabelsAnnotationKey)
 	}
 	if !waitsForReadiness(set) { // a work that has no readiness yet gets it with its next template
-		m.removed = append(m.removed, workv1.ReportReadinessAnnotationKey)
+		m.annotations[workv1.ReportReadinessAnnotationKey] = "false"
 	}
 	return m
 }

@@ -46,7 +46,7 @@ func unexplained(cluster rollout.Cluster, work *workv1.ManifestWork) string {
 	switch {
 	case cluster.Status == rollout.Failed:
 		return "failed"
-	case slices.ContainsFunc(work.Status.Conditions, func(c metav1.Condition) bool { return c.ObservedGeneration == work.Generation }):
+	case slices.ContainsFunc(work.Status.Conditions, func(c metav1.Condition) bool { return c.ObservedGeneration == work.Generation && !workv1.IsOfHub(&c) }):
 		return "not ready"
 	}
 	return "no answer since " + cmp.Or(work.Annotations[workv1alpha1.RolledOutAtAnnotationKey], "the template reached its work")

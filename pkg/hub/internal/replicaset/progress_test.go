@@ -226,7 +226,7 @@ func TestPause(t *testing.T) {
 	})
 	kit.True(t, "no work asks for readiness", func() bool {
 		return !slices.ContainsFunc(e.works("set"), func(w *workv1.ManifestWork) bool {
-			return w.Annotations[workv1.ReportReadinessAnnotationKey] != ""
+			return w.Annotations[workv1.ReportReadinessAnnotationKey] != "false"
 		})
 	})
 }

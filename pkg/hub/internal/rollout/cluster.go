@@ -84,7 +84,7 @@ func StatusOf(work *workv1.ManifestWork, current bool, now time.Time) Cluster {
 	switch s.Phase {
 	case workstate.PhaseFailed:
 		c.Status = Failed
-	case workstate.PhaseReady:
+	case workstate.PhaseReady, workstate.PhaseApplied, workstate.PhaseWarned:
 		c.Status = Succeeded
 		if s.By.Type == workv1.WorkAvailable {
 			c.notBefore(workstate.Current(work, workv1.WorkApplied), now)

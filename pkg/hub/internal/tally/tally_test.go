@@ -38,6 +38,7 @@ func work(cluster, name string, state workstate.Phase, generation int64) *workv1
 		for _, kind := range []string{workv1.WorkApplied, workv1.WorkAvailable} {
 			w.Status.Conditions = append(w.Status.Conditions, metav1.Condition{Type: kind, Status: metav1.ConditionTrue, ObservedGeneration: generation})
 		}
+		w.Status.Conditions = append(w.Status.Conditions, metav1.Condition{Type: workv1.WorkProgressing, Status: metav1.ConditionFalse, ObservedGeneration: generation})
 	}
 	return w
 }

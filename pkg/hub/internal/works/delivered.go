@@ -127,14 +127,15 @@ func pausedBy(work *workv1.ManifestWork, cluster *clusterv1.ManagedCluster) stri
 	return ""
 }
 
-// answered returns the status to store when an agent sends s: what it reports, with the condition
-// Delivered, and with the times of known, which may be nil, and of s.
+// answered returns the status to store when an agent sends s: what it reports, with the conditions
+// Delivered and Ready, and with the times of known, which may be nil, and of s.
 func answered(work *workv1.ManifestWork, s *wire.Status, known *workv1.DeliveryStatus, now metav1.Time) workv1.ManifestWorkStatus {
 	status := s.Status
-	status.Conditions = slices.DeleteFunc(slices.Clone(status.Conditions), func(c metav1.Condition) bool { return c.Type == workv1.WorkDelivered })
-	stored := meta.FindStatusCondition(work.Status.Conditions, workv1.WorkDelivered)
-	if stored != nil {
-		status.Conditions = append(status.Conditions, *stored)
+	status.Conditions = slices.DeleteFunc(slices.Clone(status.Conditions), func(c metav1.Condition) bool { return workv1.IsOfHub(&c) })
+	for i := range work.Status.Conditions {
+		if c := &work.Status.Conditions[i]; workv1.IsOfHub(c) && meta.FindStatusCondition(status.Conditions, c.Type) == nil {
+			status.Conditions = append(status.Conditions, *c)
+		}
 	}
 	status.Delivery = work.Status.Delivery
 	current := s.Generation >= wire.Generation(work.Generation)
@@ -142,6 +143,7 @@ func answered(work *workv1.ManifestWork, s *wire.Status, known *workv1.DeliveryS
 		current = s.Meta.DeletionTimestamp != nil
 	}
 	if !current && !workstate.IsAnswer(work, &status) {
+		setReady(work, &status, now)
 		return status
 	}
 	meta.SetStatusCondition(&status.Conditions, metav1.Condition{
@@ -158,6 +160,7 @@ func answered(work *workv1.ManifestWork, s *wire.Status, known *workv1.DeliveryS
 	if !workstate.ReportsReady(status.Conditions) {
 		d.ReadyTime = nil
 	}
+	setReady(work, &status, now)
 	return status
 }
 

@@ -240,6 +240,7 @@ func (c *Controller) pendingStatus(work *workv1.ManifestWork) (status *workv1.Ma
 		return &work.Status, false
 	}
 	status.Delivery = merge(work, &times)
+	setReady(work, status, said.LastTransitionTime)
 	return status, true
 }
 

@@ -35,7 +35,7 @@ func isVisible(work *workv1.ManifestWork, addressable bool) bool {
 	case work.DeletionTimestamp != nil:
 		return false
 	default:
-		return slices.ContainsFunc(work.Status.Conditions, func(c metav1.Condition) bool { return c.Type != workv1.WorkDelivered }) || !addressable
+		return slices.ContainsFunc(work.Status.Conditions, func(c metav1.Condition) bool { return !workv1.IsOfHub(&c) }) || !addressable
 	}
 }
 

@@ -60,6 +60,7 @@ func (c *Controller) SetCondition(ctx context.Context, uid types.UID, refused me
 			meta.SetStatusCondition(&status.Conditions, *delivered)
 		}
 	}
+	setReady(work, status, metav1.Now().Rfc3339Copy())
 	return c.store(ctx, work, status, refused.ObservedGeneration)
 }
 

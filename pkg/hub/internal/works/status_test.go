@@ -135,7 +135,7 @@ func TestStatusesOfOneWorkInARow(t *testing.T) {
 		if err := f.UpdateStatus(t.Context(), f.status(workv1.WorkApplied, reason)); err != nil {
 			t.Fatal(err)
 		}
-		if got := f.get().Status.Conditions; len(got) != 2 || got[0].Reason != reason || got[1].Type != workv1.WorkDelivered {
+		if got := f.get().Status.Conditions; len(got) != 3 || got[0].Reason != reason || got[1].Type != workv1.WorkDelivered || got[2].Type != workv1.WorkReady {
 			t.Fatalf("after %s: %v", reason, got)
 		}
 	}

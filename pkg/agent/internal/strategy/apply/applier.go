@@ -143,6 +143,8 @@ type Outcome struct {
 	// FieldsDigest is what to return from Options.FieldsDigest after a restart. Empty if it is not
 	// known, and under ReadOnly.
 	FieldsDigest string
+	// HeldBack reports of a manifest that was skipped that its object exists, and would have been changed.
+	HeldBack bool
 	// Validated reports whether the API server has validated the manifest in a write; Warnings are
 	// what it warned of, such as unknown fields and deprecated versions. About a Secret, only field
 	// names are told.
@@ -237,7 +239,10 @@ func (a *Applier) prepare(ctx context.Context, i int, m *strategy.Manifest, opti
 		return Outcome{Err: m.Err}, nil
 	}
 	if options.Skip != nil && options.Skip(i) {
-		return Outcome{Action: Left, Live: a.live(i, m, options).Object}, nil
+		t, step := a.begin(i, m, options)
+		outcome := Outcome{Action: Left, Live: t.state.Live.Object}
+		outcome.HeldBack = outcome.Live != nil && step.Err == nil && step.Verb != plan.Keep && step.Verb != plan.Read
+		return outcome, nil
 	}
 	t, step := a.begin(i, m, options)
 	switch {
