@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -43,6 +44,9 @@ type Options struct {
 	Out io.Writer
 }
 
+// columns is how long a line of progress may be.
+const columns = 100
+
 // Names of the hub's source and the cluster, and of the source that docs/sdk.md writes.
 const (
 	sourceID    = "hub1"
@@ -68,6 +72,8 @@ type stage struct {
 	running []*process.Process
 	hub     *rest.Config
 	broker  *brokerkit.Broker
+	// dashboard is the address of the hub's dashboard.
+	dashboard string
 }
 
 // Run runs the demo until ctx ends, or, with Once, until the examples are available. It stops all
@@ -97,7 +103,9 @@ func Run(ctx context.Context, options Options) (err error) {
 			return ignoreEnd(ctx, err)
 		}
 	}
-	s.goOn()
+	if err := s.goOn(ctx); err != nil {
+		return ignoreEnd(ctx, err)
+	}
 	return s.watchOver(ctx)
 }
 
@@ -132,7 +140,7 @@ func (s *stage) prepare() error {
 	if s.Bin, err = filepath.Abs(s.Bin); err != nil {
 		return err
 	}
-	for _, bin := range []string{"controlplane", "work-broker", "work-hub", "work-agent"} {
+	for _, bin := range []string{"controlplane", "work-broker", "work-hub", "work-agent", "workctl", "kubectl"} {
 		if _, err := os.Stat(filepath.Join(s.Bin, bin)); err != nil {
 			return fmt.Errorf("%w; build the binaries first: make build", err)
 		}
@@ -217,7 +225,15 @@ func (s *stage) stop(p *process.Process) error {
 func (s *stage) say(format string, args ...any) {
 	s.printing.Lock()
 	defer s.printing.Unlock()
-	fmt.Fprintf(s.Out, "%5.1fs  %s\n", time.Since(s.started).Seconds(), fmt.Sprintf(format, args...))
+	line := fmt.Sprintf("%5.1fs ", time.Since(s.started).Seconds())
+	for word := range strings.FieldsSeq(fmt.Sprintf(format, args...)) {
+		if len(line)+1+len(word) > columns {
+			fmt.Fprintln(s.Out, line)
+			line = strings.Repeat(" ", len("  0.0s "))
+		}
+		line += " " + word
+	}
+	fmt.Fprintln(s.Out, line)
 }
 
 func (s *stage) path(name string) string { return filepath.Join(s.Dir, name) }
@@ -234,28 +250,4 @@ func (s *stage) relative(path string) string {
 		}
 	}
 	return path
-}
-
-// goOn prints what the user can do next.
-func (s *stage) goOn() {
-	fmt.Fprintf(s.Out, `
-It goes on until Ctrl-C. In another terminal, at the hub:
-  %[1]s -n %[3]s get manifestworks
-  %[1]s -n %[3]s edit manifestwork example-manifestwork
-  %[1]s -n %[3]s delete manifestwork hello-work-demo
-and at the cluster:
-  %[2]s get deployments,pods
-  %[2]s get appliedmanifestworks
-`, s.kubectl("hub"), s.kubectl("spoke"), clusterName)
-	if s.Walk {
-		fmt.Fprintf(s.Out, `The clusters and the set of the walk:
-  %[1]s get managedclusters --show-labels
-  %[1]s -n %[2]s get manifestworkreplicasets,manifestworkreplicasetrevisions -o wide
-  %[1]s -n %[2]s edit manifestworkreplicaset web
-  %[1]s -n %[2]s annotate manifestworkreplicaset web workwire.dev/paused=true
-`, s.kubectl("hub"), setsNamespace)
-	}
-	fmt.Fprintf(s.Out, "A Go program as source %q, docs/sdk.md: its transport configuration is %s\n",
-		programID, s.relative(s.path(programID+".yaml")))
-	fmt.Fprintf(s.Out, "Logs: %s\n", s.relative(s.Dir)+"/*.log")
 }

@@ -116,7 +116,7 @@ func (s *stage) unfinished(cause error, latest map[string]*workv1.ManifestWork, 
 
 // lacks returns what work lacks for e, "" for nothing.
 func lacks(work *workv1.ManifestWork, e example) string {
-	for _, kind := range []string{workv1.WorkApplied, workv1.WorkAvailable} {
+	for _, kind := range []string{workv1.WorkApplied, workv1.WorkReady} {
 		if c := meta.FindStatusCondition(work.Status.Conditions, kind); c == nil || c.Status != metav1.ConditionTrue || c.ObservedGeneration != work.Generation {
 			return "it is not " + kind
 		}
@@ -141,8 +141,10 @@ func lacks(work *workv1.ManifestWork, e example) string {
 // summary returns a work's status in one line.
 func summary(work *workv1.ManifestWork) string {
 	var parts []string
-	for _, c := range work.Status.Conditions {
-		parts = append(parts, c.Type+"="+string(c.Status))
+	for _, kind := range []string{workv1.WorkDelivered, workv1.WorkApplied, workv1.WorkReady} {
+		if c := meta.FindStatusCondition(work.Status.Conditions, kind); c != nil {
+			parts = append(parts, c.Type+"="+string(c.Status))
+		}
 	}
 	for _, m := range work.Status.ResourceStatus.Manifests {
 		for _, v := range m.StatusFeedbacks.Values {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/workwire/workwire/deploy/crds"
 	"github.com/workwire/workwire/deploy/install"
+	"github.com/workwire/workwire/deploy/policies"
 	"github.com/workwire/workwire/pkg/wire"
 	"github.com/workwire/workwire/test/kit/brokerkit"
 	"github.com/workwire/workwire/test/kit/process"
@@ -34,6 +35,9 @@ func (s *stage) startControlPlanes(ctx context.Context) error {
 			return err
 		}
 		if err := install.CRDs(ctx, s.hub, crds.Hub()...); err != nil {
+			return err
+		}
+		if err := install.Policies(ctx, s.hub, policies.Default()...); err != nil {
 			return err
 		}
 		return createNamespace(ctx, s.hub, clusterName)
@@ -86,7 +90,7 @@ func createNamespace(ctx context.Context, config *rest.Config, name string) erro
 // startWorkwire starts the broker, the hub and the agent.
 func (s *stage) startWorkwire(ctx context.Context) error {
 	names := []wire.ClusterName{clusterName}
-	hub := []string{"--source-id=" + sourceID}
+	hub := []string{"--source-id=" + sourceID, "--dashboard-address=127.0.0.1:0"}
 	if s.Walk {
 		hub = append(hub, "--auto-register", "--auto-accept")
 		for _, cluster := range clusters[1:] {
@@ -110,6 +114,9 @@ func (s *stage) startWorkwire(ctx context.Context) error {
 	}
 	p, err := s.startProgram("hub", "work-hub", sourceID, "hub", hub...)
 	if err != nil {
+		return err
+	}
+	if s.dashboard, err = dashboardAddress(ctx, p); err != nil {
 		return err
 	}
 	if s.Walk { // a hub that is there first registers the agent at once

@@ -57,7 +57,7 @@ func (s *stage) walk(ctx context.Context) error {
 		{"two clusters more (1 GB of memory), with labels: cluster1 is the canary", w.addClusters, []string{hub + " get managedclusters --show-labels"}},
 		{"one Deployment for all: examples/replicaset/canary-*.yaml", w.create, []string{hub + " -n ocm-ns get manifestworkreplicaset web"}},
 		{"a change that fits on no node: it stops at the canary", w.fail, []string{
-			hub + " -n ocm-ns describe manifestworkreplicaset web", s.kubectl("spoke") + " get deployment,pods -l app=web",
+			hub + " -n ocm-ns describe manifestworkreplicaset web", s.kubectl("spoke") + " get deployments,pods -l app=web",
 		}},
 		{"its fix goes on to all", w.fix, []string{hub + " -n ocm-ns get manifestworkreplicasetrevisions"}},
 		{"cluster3 is off: the others do not wait for it", w.off, []string{hub + " get managedclusters", hub + " -n cluster3 get manifestworks"}},
