@@ -155,18 +155,13 @@ func annotationsFor(p presence) map[string]string {
 	return annotations
 }
 
-// outdated reports whether the last-seen annotation of cluster, one of so many, is too old. One that has gone
-// has when it was seen last.
+// outdated reports whether the last-seen annotation of cluster, one of so many, is too old.
 func outdated(cluster *clusterv1.ManagedCluster, p presence, clusters int) bool {
 	if p.heard.IsZero() {
 		return false
 	}
 	at, err := time.Parse(time.RFC3339, cluster.Annotations[clusterv1.LastSeenAnnotationKey])
-	age := lastSeenAge(clusters)
-	if p.state != present {
-		age = time.Second // the unit of the annotation
-	}
-	return err != nil || p.heard.Sub(at) >= age
+	return err != nil || p.heard.Sub(at) >= lastSeenAge(clusters)
 }
 
 // conditionsFor returns the conditions of a ManagedCluster: ours, and those of others.
