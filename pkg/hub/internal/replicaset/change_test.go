@@ -193,12 +193,12 @@ func TestRequeueAfter(t *testing.T) {
 	check("creations that have expired", time.Time{}, 0)
 
 	name := types.NamespacedName{Namespace: "c1", Name: "w"}
-	if !s.fail(name, start) || s.fail(name, start) {
+	if !s.fail(name, errOutdated, start) || s.fail(name, errOutdated, start) {
 		t.Error("only the first failure is new")
 	}
 	check("the second failure", time.Time{}, 2*retryBackoff)
 	for range 100 {
-		s.fail(name, start)
+		s.fail(name, errOutdated, start)
 	}
 	check("many failures", time.Time{}, retryBackoffMax)
 }

@@ -38,6 +38,8 @@ type input struct {
 	asked bool
 	now   time.Time
 	clock *walltime.Clock // of the times that are stored; nil: it never steps
+	// unwritten is which works could not be written, and why; empty: all could.
+	unwritten string
 	// compared is which specs are the template, by [works.SpecKey].
 	compared map[compress.Data]bool
 }

@@ -45,7 +45,7 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (r
 	placements, reach := c.placementsOf(set), c.cfg.Bindings.Of(set.Namespace)
 	p := decide(input{
 		set: set, placements: placements, works: c.worksOf(set), workByName: c.unownedWork, reach: reach,
-		presence: func(cluster string) presence { return c.presence(cluster, reach) }, cluster: c.cluster, asked: s.edited(set, placements, now), now: now, clock: c.clock,
+		presence: func(cluster string) presence { return c.presence(cluster, reach) }, cluster: c.cluster, asked: s.edited(set, placements, now), unwritten: s.unwritten(), now: now, clock: c.clock,
 	})
 	c.Spent(key, time.Since(deciding)) // a look at each work of the set
 	if err = c.updateStatus(ctx, set, &p.status); err == nil {

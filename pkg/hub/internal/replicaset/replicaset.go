@@ -128,6 +128,7 @@ type state struct {
 type failure struct {
 	attempts int
 	retryAt  time.Time
+	err      error
 }
 
 // stateOf returns the state of a set.

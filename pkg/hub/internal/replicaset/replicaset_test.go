@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -409,9 +410,22 @@ func TestInvalidSets(t *testing.T) {
 
 	// A selected cluster has no namespace. The others have their works.
 	e.awaitEvent(r, "Warning WriteFailed Writing works of 1 clusters failed (nowhere): create ManifestWork nowhere/set-")
-	e.awaitStatus("set", "PlacementVerified True AsExpected\nPlacementRolledOut False Progressing\nManifestworkApplied False NotAsExpected\n"+
-		"p: 1 (2 / 3 clusters applied): total 2 applied 0 available 0 progressing 0 degraded 0\n"+
-		"total 2 applied 0 available 0 progressing 0 degraded 0")
+	kit.Eventually(t, "the set says so", func() error {
+		set, err := e.getSet("set")
+		if err != nil {
+			return err
+		}
+		if got := set.Status.PlacementsSummary[0].AvailableDecisionGroups; got != "1 (2 / 3 clusters applied)" {
+			return errors.New(got)
+		}
+		for _, kind := range []string{workv1alpha1.ManifestWorkReplicaSetConditionProgressing, workv1alpha1.ManifestWorkReplicaSetConditionPlacementRolledOut} {
+			c := meta.FindStatusCondition(set.Status.Conditions, kind)
+			if c == nil || !strings.Contains(c.Message, "Writing works of 1 clusters failed (nowhere): create ManifestWork nowhere/set-") {
+				return fmt.Errorf("%s is %+v", kind, c)
+			}
+		}
+		return nil
+	})
 	e.awaitIdle(r, "set") // // it is not retried before its backoff
 	e.advance(retryBackoff)
 	r.requeue(e, "set")

@@ -73,7 +73,7 @@ func summarize(status *workv1alpha1.ManifestWorkReplicaSetStatus, rollouts []pla
 	}
 	set := conditionSetter(status, in.now)
 	set(verified(chosen, err))
-	set(rolledOut(complete, joinTexts(stoppedMessage(rollouts), waitingMessage(rollouts), paused)))
+	set(rolledOut(complete, joinTexts(stoppedMessage(rollouts), in.unwritten, waitingMessage(rollouts), paused)))
 	set(applied(status.Summary, chosen))
 	setProgress(status, in, rollouts, complete, errors.Join(invalid...))
 }

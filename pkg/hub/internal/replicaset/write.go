@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -41,8 +42,7 @@ func (c *Controller) writeAll(ctx context.Context, set *workv1alpha1.ManifestWor
 		return len(changes)
 	}
 	failed = len(changes) - len(due)
-	var newlyFailed []string // clusters
-	var firstErr error
+	anyFailed := false
 	for i, err := range errs {
 		key := controller.KeyOf(due[i].work)
 		if err == nil {
@@ -53,23 +53,37 @@ func (c *Controller) writeAll(ctx context.Context, set *workv1alpha1.ManifestWor
 			continue
 		}
 		failed++
-		if s.fail(key, now) && !errors.Is(err, errOutdated) {
-			newlyFailed = append(newlyFailed, key.Namespace)
-			firstErr = cmp.Or(firstErr, err)
+		if s.fail(key, err, now) && !errors.Is(err, errOutdated) {
+			anyFailed = true
 		}
 	}
-	if len(newlyFailed) > 0 {
-		slices.Sort(newlyFailed)
-		clusters := joinNames(newlyFailed)
-		c.cfg.Logger.Warn("writing works failed, retrying", "set", set.Name, "namespace", set.Namespace, "clusters", clusters, "error", firstErr)
-		c.event(set, corev1.EventTypeWarning, "WriteFailed", "Writing works of %d clusters failed (%s): %v", len(newlyFailed), clusters, firstErr)
+	if anyFailed {
+		text := s.unwritten()
+		c.cfg.Logger.Warn("writing works failed, retrying", "set", set.Name, "namespace", set.Namespace, "error", text)
+		c.event(set, corev1.EventTypeWarning, "WriteFailed", "%s", text)
 	}
 	return failed
 }
 
+// unwritten says which works could not be written, and why the first of them; empty if there are none.
+func (s *state) unwritten() string {
+	var clusters []string
+	var first error
+	for _, key := range slices.SortedFunc(maps.Keys(s.failures), func(a, b types.NamespacedName) int { return strings.Compare(a.String(), b.String()) }) {
+		if err := s.failures[key].err; !errors.Is(err, errOutdated) {
+			clusters, first = append(clusters, key.Namespace), cmp.Or(first, err)
+		}
+	}
+	if len(clusters) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("Writing works of %d clusters failed (%s): %v", len(clusters), joinNames(clusters), first)
+}
+
 // fail records a failed write of a work and reports whether it is the first.
-func (s *state) fail(work types.NamespacedName, now time.Time) bool {
+func (s *state) fail(work types.NamespacedName, err error, now time.Time) bool {
 	f := s.failures[work]
+	f.err = err
 	f.retryAt = now.Add(min(retryBackoff<<min(f.attempts, 20), retryBackoffMax))
 	f.attempts++
 	s.failures[work] = f
