@@ -13,7 +13,10 @@ import (
 // words that its files have.
 // The others are commands of install.md, which TestInstallationGuide runs.
 var runBy = map[string]struct{ file, words string }{
-	"workctl join cluster2 --config=certificates.yaml --transport=hub1.yaml --accept": {"../cmd/workctl/join_test.go", `"join", cluster, "--config="`},
+	"sed 's#/etc/workwire/broker/#deploy/kustomize/example/hub/secrets/broker/#; s#work-broker.workwire-broker.svc#broker.example.com#' deploy/kustomize/example/hub/transport.yaml > hub1.yaml": {
+		"../cmd/workctl/join_test.go", `"sh", "-c", command`},
+	"workctl join cluster2 --config=deploy/kustomize/example/certificates.yaml --transport=hub1.yaml --accept > cluster2.yaml": {
+		"../cmd/workctl/join_test.go", `"join", cluster, "--config="`},
 	"workctl doctor --transport=hub1.yaml --cluster=cluster2":                         {"../cmd/workctl/join_test.go", `"doctor", "--transport="+in("hub1.yaml"), "--cluster="`},
 	"workctl status":                   {"../cmd/workctl/hub_test.go", `"status"`},
 	"kubectl get appliedmanifestworks": {"../test/upgrade/state_test.go", "AppliedManifestWorks().List("},
