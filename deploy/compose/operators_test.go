@@ -57,6 +57,7 @@ func TestOperators(t *testing.T) {
 		true: {
 			{Verb: "create", Group: work, Resource: "manifestworks", Namespace: "cluster1"},
 			{Verb: "patch", Group: work, Resource: "manifestworkreplicasets", Namespace: "default"},
+			{Verb: "list", Group: "coordination.k8s.io", Resource: "leases"},
 			{Verb: "list", Group: "workwire.dev", Resource: "manifestworkreplicasetrevisions", Namespace: "default"},
 			{Verb: "create", Group: cluster, Resource: "placements", Namespace: "default"},
 			{Verb: "patch", Group: cluster, Resource: "managedclusters", Name: "cluster1"},
