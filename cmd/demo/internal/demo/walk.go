@@ -59,7 +59,7 @@ func (s *stage) walk(ctx context.Context) error {
 		{"a change that fits on no node: it stops at the canary", w.fail, []string{
 			hub + " -n ocm-ns describe manifestworkreplicaset web", s.kubectl("spoke") + " get deployments,pods -l app=web",
 		}},
-		{"its fix goes on to all", w.fix, []string{hub + " -n ocm-ns get manifestworkreplicasetrevisions"}},
+		{"its fix goes on to all", w.fix, []string{hub + " -n ocm-ns get manifestworkreplicasetrevisions --sort-by=.revision"}},
 		{"cluster3 is off: the others do not wait for it", w.off, []string{hub + " get managedclusters", hub + " -n cluster3 get manifestworks"}},
 		{"cluster3 is back", w.back, []string{s.kubectl("cluster3") + " get deployment web -o wide"}},
 	} {
