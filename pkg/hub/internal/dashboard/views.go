@@ -10,6 +10,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
 	"github.com/workwire/workwire/pkg/workstate"
@@ -183,12 +184,24 @@ func newWorksView(s *snapshot, sees func(string) bool, f filter, path, cluster s
 type conditionView struct {
 	metav1.Condition
 	Stale bool // about an older generation
+	Bad   bool // not as it should be
+}
+
+// adverse are the types of conditions that should be False.
+var adverse = map[string]bool{
+	workv1.WorkProgressing: true, workv1.WorkDegraded: true, workv1.WorkDeleting: true, workv1.WorkDeletionHeld: true, workv1.WorkSpecUntrusted: true,
+	workv1alpha1.ManifestWorkReplicaSetConditionStopped: true, workv1alpha1.ManifestWorkReplicaSetConditionRemovalsHeld: true,
+	clusterv1.ManagedClusterConditionWorksHeld: true, clusterv1.ManagedClusterConditionNoisy: true,
 }
 
 func newConditionViews(conditions []metav1.Condition, generation int64) []conditionView {
 	views := make([]conditionView, 0, len(conditions))
 	for _, c := range conditions {
-		views = append(views, conditionView{Condition: c, Stale: c.ObservedGeneration != 0 && c.ObservedGeneration < generation})
+		good := metav1.ConditionTrue
+		if adverse[c.Type] {
+			good = metav1.ConditionFalse
+		}
+		views = append(views, conditionView{Condition: c, Stale: c.ObservedGeneration != 0 && c.ObservedGeneration < generation, Bad: c.Status != good})
 	}
 	return views
 }

@@ -3,6 +3,7 @@ package dashboard
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -122,6 +123,17 @@ func TestFleetView(t *testing.T) {
 	}
 	if none := newFleetView(takeSnapshot(nil, nil, true), everything, filter{Page: 1}); none.Works.Text() != "0 works: none" {
 		t.Errorf("nothing: %s", none.Works.Text())
+	}
+}
+
+// TestConditionViews: what is not as it should be stands out, and not what is False.
+func TestConditionViews(t *testing.T) {
+	want := map[string]bool{"Applied True": false, "Applied False": true, "Ready Unknown": true, "Degraded False": false, "Degraded True": true, "Progressing Unknown": true, "Stopped False": false}
+	for text, bad := range want {
+		kind, status, _ := strings.Cut(text, " ")
+		if got := newConditionViews([]metav1.Condition{{Type: kind, Status: metav1.ConditionStatus(status)}}, 0)[0].Bad; got != bad {
+			t.Errorf("%s: %v", text, got)
+		}
 	}
 }
 
