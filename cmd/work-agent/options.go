@@ -40,6 +40,7 @@ import (
 type options struct {
 	cluster         string
 	agentID         string
+	takesOver       string
 	transport       string
 	transportConfig string
 	clientID        string
@@ -100,6 +101,8 @@ func (o *options) sections() []command.Section {
 	return []command.Section{
 		{Title: "The cluster", Bind: func(fs *pflag.FlagSet) {
 			fs.StringVar(&o.cluster, "cluster-name", o.cluster, "name of the cluster, which is the namespace of its works on the hub; a-z, 0-9 and -; required")
+			fs.StringVar(&o.takesOver, "take-over-cluster", o.takesOver, "name under which this cluster was served before, whose works become those of --cluster-name: "+
+				"the agent refuses to start if another name serves the cluster; default: none")
 			fs.StringVar(&o.agentID, "agent-id", o.agentID, "id that marks the AppliedManifestWorks of this agent; default: a hash of the broker's address")
 			o.kube.AddFlags(fs)
 		}},
@@ -386,7 +389,7 @@ func (o *options) run(ctx context.Context) error {
 // agentConfig returns what the flags say.
 func (o *options) agentConfig() agent.Config {
 	return agent.Config{
-		Cluster: wire.ClusterName(o.cluster), ClientID: o.clientID, AgentID: o.agentID,
+		Cluster: wire.ClusterName(o.cluster), ClientID: o.clientID, AgentID: o.agentID, TakesOver: wire.ClusterName(o.takesOver),
 		BrokerHost: o.hubIdentity, Topics: o.broker.Topics,
 		MaxUplink: int(o.maxUplink.Value()), MaxSourceSpecs: o.maxSourceSpecs.Value(),
 		StateDir: o.stateDir, Workers: o.workers, SyncInterval: o.syncInterval, EvictionGrace: o.evictionGrace,

@@ -191,8 +191,9 @@ func (a *Agent) newReconciler(topics wire.AgentTopics, clients clients) error {
 	named := observe.NewNamed(observe.NamedConfig{
 		Client: clients.dynamic, Max: config.MaxFeedbackWatch, Changed: table.Enqueue, Logger: config.Logger,
 	})
+	owner := applied.Owner{AgentID: config.AgentID, Cluster: config.Cluster, TakesOver: config.TakesOver}
 	amws := applied.NewClient(applied.Config{
-		Client: clients.works, AgentID: config.AgentID, Quiet: config.RecordDelay, Changed: table.AppliedManifestWorkChanged, Logger: config.Logger,
+		Client: clients.works, Owner: owner, Quiet: config.RecordDelay, Changed: table.AppliedManifestWorkChanged, Logger: config.Logger,
 	})
 	objects := observe.NewObjects(observe.ObjectsConfig{
 		Client: clients.dynamic, Selector: object.AgentLabel + "=" + hash, Changed: table.ObjectChanged, Relisted: amws.Recheck,
@@ -231,7 +232,7 @@ func (a *Agent) newReconciler(topics wire.AgentTopics, clients clients) error {
 		return err
 	}
 	a.reconciler, err = reconcile.New(reconcile.Config{
-		Cluster: config.Cluster, AgentID: config.AgentID, BrokerHost: config.BrokerHost, Topics: topics,
+		Cluster: config.Cluster, Owner: owner, BrokerHost: config.BrokerHost, Topics: topics,
 		Table: table, Inbox: a.inbox, RESTMapper: mapper, Applied: amws, Executors: executors, Policy: config.Policy, Applier: applier,
 		Objects: objects, Named: named, Client: clients.dynamic, Raw: clients.raw, Rules: evaluator,
 		Feedback: feedback.New(feedback.Config{RawJSON: config.RawFeedback, MaxRawLength: config.MaxJSONRawLength}),

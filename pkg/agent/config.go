@@ -43,6 +43,9 @@ type Config struct {
 	// AgentID is written to the AppliedManifestWorks that belong to the agent. Default: the hub
 	// hash.
 	AgentID string
+	// TakesOver is a name under which an agent with this AgentID served the cluster before: what it has applied is this
+	// agent's. Without it, an agent that finds such a name refuses to run. Default: none.
+	TakesOver wire.ClusterName
 	// BrokerHost is hashed into the names of AppliedManifestWorks: that of the transport
 	// configuration, or its HubName. Required.
 	BrokerHost string

@@ -20,7 +20,10 @@ func (a *Agent) Run(ctx context.Context) error {
 	var running stages
 	running.start(ctx, fail, func(ctx context.Context) error { return store.Run(ctx, a.state) })
 	running.start(ctx, fail, a.watches...)
-	if a.reconciler.Recover(ctx) {
+	switch recovered, err := a.reconciler.Recover(ctx); {
+	case err != nil:
+		running.start(ctx, fail, func(context.Context) error { return err })
+	case recovered:
 		a.ready.Store(true)
 		running.start(ctx, fail, a.runTransport)
 		running.start(ctx, fail, a.outbox.Run)

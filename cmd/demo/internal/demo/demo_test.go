@@ -194,6 +194,7 @@ func TestWalk(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(o *demo.Options) { o.Walk = true })
 	screen := s.screen.String()
+	text := strings.Join(strings.Fields(screen), " ") // lines are cut at words
 	at := 0
 	for _, want := range []string{
 		"cluster3 is connected, stage=prod",
@@ -204,15 +205,21 @@ func TestWalk(t *testing.T) {
 		"cluster3 is not available", "RollingOut: revision 4: 2 of 3 clusters succeeded",
 		"Complete: revision 4: 3 of 3 clusters succeeded",
 	} {
-		next := strings.Index(screen[at:], want)
+		next := strings.Index(text[at:], want)
 		if next < 0 {
-			t.Errorf("the screen has no %q after %q", want, screen[:at])
+			t.Errorf("the screen has no %q after %q", want, text[:at])
 			continue
 		}
 		at += next
 	}
+	_, export, _ := strings.Cut(text, " export ")
+	variables := strings.Fields(export)[:2] // KUBECONFIG and PATH
 	for line := range strings.Lines(screen) {
-		if _, command, found := strings.Cut(line, "look: "); found {
+		_, command, found := strings.Cut(line, "look: ")
+		if strings.HasPrefix(line, "  workctl ") {
+			command, found = strings.Join(variables, " ")+line, true
+		}
+		if found {
 			if out, err := exec.Command("sh", "-c", command).CombinedOutput(); err != nil {
 				t.Errorf("%s: %v: %s", command, err, out)
 			}

@@ -1,7 +1,7 @@
 // Package applied manages AppliedManifestWorks: for each work, the cluster stores what was applied,
 // so that it is deleted again even if the agent lost its state.
 //
-//	amws := applied.NewClient(applied.Config{Client: client, AgentID: id, Changed: ...})
+//	amws := applied.NewClient(applied.Config{Client: client, Owner: applied.Owner{AgentID: id}, Changed: ...})
 //	go amws.Run(ctx)
 //	known, _ := amws.Get(name)
 //	amw, err := amws.Ensure(ctx, known, hubHash, work, intended) // before applying
@@ -49,8 +49,8 @@ import (
 type Config struct {
 	// Client for the agent's cluster. Required.
 	Client workclient.Interface
-	// AgentID is written to every AppliedManifestWork. Required.
-	AgentID string
+	// Owner of the AppliedManifestWorks; its AgentID is required.
+	Owner
 	// Quiet is how long nothing must have been applied before statuses that may wait are written, see
 	// [Client.UpdateStatus]; while there is always something to apply, they wait a minute. 0: none waits.
 	Quiet time.Duration
@@ -154,6 +154,9 @@ func (c *Client) Ensure(ctx context.Context, amw *workv1.AppliedManifestWork, hu
 		}
 		// The caller did not know what it lists, and so cannot have decided to drop it.
 		intended = withListed(intended, amw)
+	}
+	if c.config.foreign(amw) {
+		return nil, fmt.Errorf("the AppliedManifestWork %s is of an agent that serves this cluster as %s: one cluster has one name", name, amw.Annotations[ClusterAnnotation])
 	}
 	if amw.DeletionTimestamp != nil {
 		return amw, nil

@@ -138,6 +138,9 @@ func (c *Client) desired(name, hubHash string, work Work, intended []object.Ref)
 	if work.HeldReason != "" {
 		annotations[workv1.HeldAnnotation] = work.HeldReason
 	}
+	if c.config.Cluster != "" {
+		annotations[ClusterAnnotation] = string(c.config.Cluster)
+	}
 	if source := cmp.Or(string(work.Source), work.Labels[workv1.OriginalSourceLabelKey]); source != "" {
 		labels[workv1.OriginalSourceLabelKey] = source
 	}
@@ -181,6 +184,10 @@ func updatePatch(amw, desired *workv1.AppliedManifestWork, intended []object.Ref
 	if have != "" && identity != "" && have != identity {
 		annotations[SourceIdentityAnnotation] = identity
 	}
+	served, cluster := amw.Annotations[ClusterAnnotation], desired.Annotations[ClusterAnnotation]
+	if served != "" && cluster != "" && served != cluster {
+		annotations[ClusterAnnotation] = cluster
+	}
 	if len(annotations) > 0 {
 		metadata["annotations"] = annotations
 	}
@@ -195,9 +202,14 @@ func updatePatch(amw, desired *workv1.AppliedManifestWork, intended []object.Ref
 	if len(metadata) == 0 && len(patch) == 0 {
 		return nil, nil
 	}
+	// These are not worth a request of their own.
 	if have == "" && identity != "" {
-		// It is not worth a request of its own.
 		annotations[SourceIdentityAnnotation] = identity
+	}
+	if served == "" && cluster != "" {
+		annotations[ClusterAnnotation] = cluster
+	}
+	if len(annotations) > 0 {
 		metadata["annotations"] = annotations
 	}
 	metadata["uid"] = amw.UID

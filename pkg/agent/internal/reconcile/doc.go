@@ -9,7 +9,7 @@
 //	objects := observe.NewObjects(observe.ObjectsConfig{Changed: table.ObjectChanged, ...})
 //	...
 //	r, err := reconcile.New(reconcile.Config{Table: table, Objects: objects, ...})
-//	if r.Recover(ctx) {
+//	if ok, err := r.Recover(ctx); ok {
 //		err = r.Run(ctx)
 //	}
 //

@@ -40,7 +40,7 @@ func (r *Reconciler) Superseded(key inbox.Key) {
 // which works it has.
 func (r *Reconciler) SourceAnswered() {
 	for amw := range r.Applied.All() {
-		if amw.Spec.AgentID == r.AgentID && len(r.Table.keys(amw.Name)) == 0 {
+		if r.Owner.Owns(amw) && len(r.Table.keys(amw.Name)) == 0 {
 			r.Table.Enqueue(amw.Name)
 		}
 	}
@@ -48,12 +48,15 @@ func (r *Reconciler) SourceAnswered() {
 
 // Recover learns the state of the cluster from before a restart: the AppliedManifestWorks, and the
 // objects that they name. It must return before Run is called, and before specs are received. It
-// reports false if ctx ended first.
-func (r *Reconciler) Recover(ctx context.Context) bool {
+// reports false if ctx ended first, and fails if another agent serves the cluster under another name.
+func (r *Reconciler) Recover(ctx context.Context) (bool, error) {
 	select {
 	case <-r.Applied.Synced():
 	case <-ctx.Done():
-		return false
+		return false, nil
+	}
+	if err := r.Owner.Check(r.Applied.All()); err != nil {
+		return false, err
 	}
 	for amw := range r.Applied.All() {
 		r.recover(amw)
@@ -63,12 +66,12 @@ func (r *Reconciler) Recover(ctx context.Context) bool {
 	defer cancel()
 	r.Objects.Wait(bounded)
 	r.Logger.Info("cluster state recovered", "works", r.Inbox.Len())
-	return ctx.Err() == nil
+	return ctx.Err() == nil, nil
 }
 
 // recover watches the objects of an AppliedManifestWork and adds its work to the inbox by name.
 func (r *Reconciler) recover(amw *workv1.AppliedManifestWork) {
-	if source := r.naming.source(amw); amw.Spec.AgentID != r.AgentID || r.naming.name(source, amw.Spec.ManifestWorkName) != amw.Name {
+	if source := r.naming.source(amw); !r.Owner.Owns(amw) || r.naming.name(source, amw.Spec.ManifestWorkName) != amw.Name {
 		return // another agent's or another hub's
 	}
 	resources, err := applied.Resources(amw)

@@ -17,7 +17,7 @@ import (
 // with its objects. It returns after how long to do so again, 0 for when something changes.
 func (r *Reconciler) evict(ctx context.Context, logger *slog.Logger, e *entry) (time.Duration, error) {
 	amw, exists := r.Applied.Get(e.name)
-	if !exists || amw.Spec.AgentID != r.AgentID {
+	if !exists || !r.Owner.Owns(amw) {
 		r.forget(e)
 		return 0, nil
 	}
@@ -37,7 +37,7 @@ func (r *Reconciler) evict(ctx context.Context, logger *slog.Logger, e *entry) (
 	e.history.marks = marks
 	answered := r.Sources.Answered(source)
 	decision, wait := applied.DecideEviction(amw, applied.EvictionRule{
-		AgentID: r.AgentID, Grace: r.EvictionGrace, Answered: answered, Now: time.Now(), Clock: r.clock,
+		AgentID: r.Owner.AgentID, Grace: r.EvictionGrace, Answered: answered, Now: time.Now(), Clock: r.clock,
 	})
 	var err error
 	switch decision {

@@ -34,8 +34,8 @@ import (
 type Config struct {
 	// Cluster that the agent serves.
 	Cluster wire.ClusterName
-	// AgentID selects the AppliedManifestWorks that belong to the agent.
-	AgentID string
+	// Owner selects the AppliedManifestWorks that belong to the agent.
+	Owner applied.Owner
 	// BrokerHost and Topics determine the names of AppliedManifestWorks.
 	BrokerHost string
 	Topics     wire.AgentTopics
@@ -94,7 +94,7 @@ type Sources interface {
 }
 
 func (c *Config) validate() error {
-	errs := []error{required.Fields(c, "Cluster", "AgentID", "BrokerHost", "Table", "Inbox", "RESTMapper", "Applied", "Executors",
+	errs := []error{required.Fields(c, "Cluster", "Owner", "BrokerHost", "Table", "Inbox", "RESTMapper", "Applied", "Executors",
 		"Applier", "Objects", "Named", "Client", "Raw", "Rules", "Feedback", "Outbox", "Budgets", "Sources")}
 	if c.Workers < 1 || c.SyncInterval <= 0 || c.EvictionGrace <= 0 {
 		errs = append(errs, fmt.Errorf("Workers %d, SyncInterval %v and EvictionGrace %v must be positive",
