@@ -56,6 +56,11 @@ func TestTwoNamesOfOneCluster(t *testing.T) {
 		}
 		return err
 	})
+	w.Delete(sdk.ManifestWorks(string(w.Clusters[1])), clash)
+	w.Gone(sdk.ManifestWorks(string(w.Clusters[1])), clash)
+	if now := w.Holds(0, map[string]string{"a": "1"}); now["a"] != kept[0]["a"] {
+		t.Error("the end of the work of the same name has deleted the object of the other")
+	}
 	other.Stop()
 	stop()
 
@@ -76,5 +81,18 @@ func TestTwoNamesOfOneCluster(t *testing.T) {
 
 	w.StartAgent(1, id, func(c *agent.Config) { c.TakesOver = w.Clusters[0] })
 	w.Update(sdk.ManifestWorks(string(w.Clusters[1])), w.Work(1, "web-"+string(w.Clusters[1]), "3", "a"))
-	w.Holds(1, map[string]string{"a": "3", "b": "1"})
+	w.Holds(1, map[string]string{"a": "3"})
+	// What the other has applied stays, for the grace period.
+	kit.Eventually(t, "what is taken over is without a work", func() error {
+		list, err := amws.List(t.Context(), metav1.ListOptions{})
+		for i := range list.Items {
+			if amw := &list.Items[i]; err == nil && amw.Spec.AgentID == w.BrokerHost && amw.Spec.ManifestWorkName == clash && amw.Status.EvictionStartTime == nil {
+				err = fmt.Errorf("%s is not marked for eviction: %v", amw.Name, amw.Annotations)
+			}
+		}
+		return err
+	})
+	if now := w.Holds(0, map[string]string{"a": "2"}); now["a"] != kept[0]["a"] {
+		t.Error("taking over has deleted objects")
+	}
 }

@@ -151,9 +151,9 @@ func since(w *workv1.ManifestWork, s *State) time.Time {
 // Why says in one line what keeps the work from being ready; empty if it is.
 func (s *State) Why() string {
 	switch b := s.Blocker; {
-	case s.Phase == PhaseReady:
+	case b == nil && s.Phase == PhaseReady:
 		return ""
-	case s.Phase == PhaseApplied:
+	case b == nil && s.Phase == PhaseApplied:
 		return NotWatched
 	case b == nil && s.By != nil:
 		return text(s.By)

@@ -96,7 +96,7 @@ func (g Goal) Reached(w *workv1.ManifestWork, now time.Time) (done bool, line st
 		done = progress == explain.Done
 		if progress == explain.NotReported {
 			return false, line, cli.Errorf("%s/%s: %w", w.Namespace, w.Name, errNoReadiness).
-				Do("kubectl annotate manifestwork -n %s %s %s=true, or wait --for=available", w.Namespace, w.Name, workv1.ReportReadinessAnnotationKey)
+				Do("kubectl annotate --overwrite manifestwork -n %s %s %s=true, or wait --for=available", w.Namespace, w.Name, workv1.ReportReadinessAnnotationKey)
 		}
 	case "condition":
 		done = is(g.condition, g.status)

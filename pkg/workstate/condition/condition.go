@@ -79,7 +79,7 @@ type Input struct {
 	Manifests []Manifest
 	// Warnings about the spec as a whole.
 	Warnings []string
-	// Readiness is watched: Progressing is False also if no manifest has anything to wait for.
+	// Readiness is watched: Progressing is False also if all objects exist, and no manifest has anything to wait for.
 	Readiness bool
 	// Previous status, for transition times; nil if there is none.
 	Previous *workv1.ManifestWorkStatus
@@ -104,7 +104,8 @@ func WorkStatus(in Input) workv1.ManifestWorkStatus {
 	}
 	cutMessages(entries)
 	conditions := append(aggregateRules(entries, in.Generation), available(entries, in.Generation))
-	if in.Readiness && meta.FindStatusCondition(conditions, workv1.WorkProgressing) == nil {
+	if in.Readiness && meta.FindStatusCondition(conditions, workv1.WorkProgressing) == nil &&
+		meta.IsStatusConditionTrue(conditions, workv1.WorkAvailable) && !meta.IsStatusConditionTrue(conditions, workv1.WorkDegraded) {
 		conditions = append(conditions, metav1.Condition{Type: workv1.WorkProgressing, Status: metav1.ConditionFalse,
 			Reason: workv1.ReasonConditionRulesAggregated, Message: "All objects are ready once they exist", ObservedGeneration: in.Generation})
 	}

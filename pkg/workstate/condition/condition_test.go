@@ -227,3 +227,24 @@ func TestRemovingWithdrawsWhatIsForbidden(t *testing.T) {
 		t.Errorf("nothing happened, but the status differs: %s", diff)
 	}
 }
+
+// TestReadiness: Progressing is False of a work whose objects are ready once they exist, once they do.
+func TestReadiness(t *testing.T) {
+	degraded := []metav1.Condition{{Type: workv1.ManifestDegraded, Status: metav1.ConditionTrue, Reason: workv1.ReasonConditionRuleEvaluated}}
+	for name, c := range map[string]struct {
+		watched bool
+		m       Manifest
+		want    bool
+	}{
+		"there":       {true, Manifest{}, true},
+		"not watched": {false, Manifest{}, false},
+		"missing":     {true, Manifest{Presence: Missing}, false},
+		"unreadable":  {true, Manifest{Presence: Unreadable}, false},
+		"degraded":    {true, Manifest{Rules: []string{workv1.ManifestDegraded}, Evaluated: degraded}, false},
+	} {
+		status := WorkStatus(Input{Generation: 1, Manifests: []Manifest{c.m}, Readiness: c.watched, Now: metav1.Now()})
+		if got := meta.IsStatusConditionFalse(status.Conditions, workv1.WorkProgressing); got != c.want {
+			t.Errorf("%s: %+v", name, status.Conditions)
+		}
+	}
+}

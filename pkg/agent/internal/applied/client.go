@@ -155,7 +155,7 @@ func (c *Client) Ensure(ctx context.Context, amw *workv1.AppliedManifestWork, hu
 		// The caller did not know what it lists, and so cannot have decided to drop it.
 		intended = withListed(intended, amw)
 	}
-	if c.config.foreign(amw) {
+	if c.config.Foreign(amw) {
 		return nil, fmt.Errorf("the AppliedManifestWork %s is of an agent that serves this cluster as %s: one cluster has one name", name, amw.Annotations[ClusterAnnotation])
 	}
 	if amw.DeletionTimestamp != nil {

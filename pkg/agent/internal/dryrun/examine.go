@@ -45,6 +45,7 @@ type examination struct {
 	previous  map[object.Ref]*strategy.Manifest // of the held spec
 	makes     made
 	complete  func(workv1.ManifestResourceMeta) bool // as last reported; nil: none is
+	whole     bool                                   // see isWhole
 }
 
 func (r *Runner) examination(ctx context.Context, question *wire.DryRun, b *budget.Budget) (*examination, error) {
@@ -74,6 +75,7 @@ func (r *Runner) examination(ctx context.Context, question *wire.DryRun, b *budg
 			}
 		}
 	}
+	e.whole = e.isWhole()
 	return e, nil
 }
 
@@ -118,14 +120,14 @@ func (e *examination) manifest(ctx context.Context, m *strategy.Manifest) wire.D
 	if err := cmp.Or(e.refusal, e.policy.RefuseObject(m.Ref)); err != nil {
 		return failed(identified(m), m, err, e.makes)
 	}
+	clients, err := e.clients(ctx, m)
+	if err != nil {
+		return failed(identified(m), m, e.refused(m, err), e.makes)
+	}
 	if e.isComplete(m) {
 		o := identified(m)
 		o.Result, o.Message = wire.DryRunUnchanged, "it is complete: what changes in its manifest is not applied"
 		return o
-	}
-	clients, err := e.clients(ctx, m)
-	if err != nil {
-		return failed(identified(m), m, e.refused(m, err), e.makes)
 	}
 	before, err := read(ctx, clients.Client, m.Ref)
 	if err != nil {
@@ -143,10 +145,29 @@ func (e *examination) manifest(ctx context.Context, m *strategy.Manifest) wire.D
 	return decide(m, before.Object, outcome, e.makes, migrated)
 }
 
-// isComplete reports whether a manifest is complete, and has a rule that says when it is.
+// isComplete reports whether a manifest is complete, and so is not applied any more.
 func (e *examination) isComplete(m *strategy.Manifest) bool {
+	return e.whole || completes(m) && e.complete != nil && e.complete(m.Meta)
+}
+
+// completes reports whether a manifest has a rule that says when it is complete.
+func completes(m *strategy.Manifest) bool {
 	kind := schema.GroupVersionKind{Group: m.Meta.Group, Version: m.Meta.Version, Kind: m.Meta.Kind}
-	return e.complete != nil && slices.Contains(conditionrules.ConditionTypes(m.ConditionRules, kind), workv1.ManifestComplete) && e.complete(m.Meta)
+	return slices.Contains(conditionrules.ConditionTypes(m.ConditionRules, kind), workv1.ManifestComplete)
+}
+
+// isWhole reports whether every manifest with such a rule is complete, and there is one: then nothing of the work is
+// applied, or removed.
+func (e *examination) isWhole() bool {
+	ruled := false
+	for i := range e.manifests {
+		if m := &e.manifests[i]; completes(m) {
+			if ruled = true; e.complete == nil || !e.complete(m.Meta) {
+				return false
+			}
+		}
+	}
+	return ruled
 }
 
 // clients returns the clients for a manifest, if the executor of the work may do what it needs.
@@ -231,7 +252,7 @@ func read(ctx context.Context, client rest.Interface, ref object.Ref) (object.Li
 // dropped returns what would become of the objects that the work has and the manifests do not, and their
 // names for the audit log.
 func (e *examination) dropped(ctx context.Context) (objects []wire.DryRunObject, names []string) {
-	if e.known == nil {
+	if e.known == nil || e.whole {
 		return nil, nil
 	}
 	var wanted []object.Ref

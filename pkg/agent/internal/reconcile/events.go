@@ -55,7 +55,14 @@ func (r *Reconciler) Recover(ctx context.Context) (bool, error) {
 	case <-ctx.Done():
 		return false, nil
 	}
-	if err := r.Owner.Check(r.Applied.All()); err != nil {
+	err := r.Owner.Check(r.Applied.All())
+	if err == nil {
+		err = r.Applied.Claim(ctx)
+	}
+	switch {
+	case ctx.Err() != nil:
+		return false, nil
+	case err != nil:
 		return false, err
 	}
 	for amw := range r.Applied.All() {

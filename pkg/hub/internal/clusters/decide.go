@@ -186,6 +186,17 @@ func conditionsFor(v view, p policy, now time.Time) []metav1.Condition {
 	return conditions
 }
 
+// withoutNamespace returns conditions without what is not so before the cluster has its namespace: they are as they were.
+func withoutNamespace(stored, conditions []metav1.Condition) []metav1.Condition {
+	for _, kind := range []string{clusterv1.ManagedClusterConditionHubAccepted, clusterv1.ManagedClusterConditionJoined} {
+		meta.RemoveStatusCondition(&conditions, kind)
+		if before := meta.FindStatusCondition(stored, kind); before != nil {
+			conditions = append(conditions, *before)
+		}
+	}
+	return conditions
+}
+
 // availability returns the condition ManagedClusterConditionAvailable for a state.
 func availability(s state, l limits) (status metav1.ConditionStatus, reason, message string) {
 	switch s {

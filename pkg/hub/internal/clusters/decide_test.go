@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
@@ -255,5 +256,16 @@ func TestPatches(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"Other", "HubAcceptedManagedCluster", "ManagedClusterJoined", "ManagedClusterConditionAvailable"}, types); diff != "" || got.Metadata.ResourceVersion != "7" {
 		t.Errorf("status %s: %s", status, diff)
+	}
+}
+
+// TestWithoutNamespace: that a cluster is accepted and has joined waits for its namespace.
+func TestWithoutNamespace(t *testing.T) {
+	now := []metav1.Condition{{Type: clusterv1.ManagedClusterConditionHubAccepted, Status: metav1.ConditionTrue},
+		{Type: clusterv1.ManagedClusterConditionJoined, Status: metav1.ConditionTrue}, {Type: clusterv1.ManagedClusterConditionAvailable, Status: metav1.ConditionTrue}}
+	stored := []metav1.Condition{{Type: clusterv1.ManagedClusterConditionHubAccepted, Status: metav1.ConditionFalse}}
+	got := withoutNamespace(stored, now)
+	if len(got) != 2 || !meta.IsStatusConditionTrue(got, clusterv1.ManagedClusterConditionAvailable) || !meta.IsStatusConditionFalse(got, clusterv1.ManagedClusterConditionHubAccepted) {
+		t.Errorf("%+v", got)
 	}
 }

@@ -72,9 +72,10 @@ func (c *Clusters) write(ctx context.Context, name wire.ClusterName) (time.Durat
 		}
 		s = decide(name, v, c.policy, time.Now())
 	}
+	var namespaceErr error
 	if s.namespace {
-		if err := c.createNamespace(ctx, name); err != nil {
-			return 0, err
+		if namespaceErr = c.createNamespace(ctx, name); namespaceErr != nil && s.conditions != nil {
+			s.conditions = withoutNamespace(v.stored.Status.Conditions, s.conditions)
 		}
 	}
 	cluster := v.stored
@@ -93,7 +94,7 @@ func (c *Clusters) write(ctx context.Context, name wire.ClusterName) (time.Durat
 		c.recordEvents(cluster, s.held.events...)
 	}
 	c.deleteReleased(name, s.held.released)
-	return s.requeueAfter, nil
+	return s.requeueAfter, namespaceErr
 }
 
 // deleteReleased has the deletion of works delivered that the ManagedCluster lists as released. The
@@ -136,7 +137,7 @@ func (c *Clusters) createNamespace(ctx context.Context, name wire.ClusterName) e
 		return nil
 	}
 	switch {
-	case apierrors.IsInvalid(err), apierrors.IsForbidden(err): // to try again does not help
+	case apierrors.IsInvalid(err): // no namespace has such a name
 		c.cfg.Logger.Error("the namespace of the cluster cannot be created", "cluster", name, "error", err)
 		return nil
 	case !apierrors.IsAlreadyExists(err):

@@ -27,8 +27,20 @@ type setRow struct {
 // setRowOf returns the row of a replica set.
 func setRowOf(set *workv1alpha1.ManifestWorkReplicaSet) setRow {
 	row := setRow{Namespace: set.Namespace, Name: set.Name, Summary: set.Status.Summary, Wanted: set.Status.SelectedClusters}
+	if row.Wanted == 0 { // a CRD of Open Cluster Management drops it
+		for i := range set.Status.PlacementsSummary {
+			_, wanted := groupsOf(&set.Status.PlacementsSummary[i])
+			row.Wanted += wanted
+		}
+	}
 	row.State, row.Since, row.Why = setStateOf(set)
 	return row
+}
+
+// groupsOf returns the number of decision groups of a placement, and of its clusters; 0 without a summary.
+func groupsOf(s *workv1alpha1.PlacementSummary) (groups, clusters int) {
+	_, _ = fmt.Sscanf(s.AvailableDecisionGroups, "%d (%d / %d ", &groups, new(int), &clusters)
+	return groups, clusters
 }
 
 // setStateOf returns the state of a replica set, since when, and why it is not ready.

@@ -2,7 +2,6 @@ package dashboard
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -350,7 +349,7 @@ func newSetView(set *workv1alpha1.ManifestWorkReplicaSet, works []*workv1.Manife
 	for _, ref := range set.Spec.PlacementRefs {
 		s := summaries[ref.Name]
 		p := placementView{Name: ref.Name, Strategy: string(ref.RolloutStrategy.Kind()), Summary: s.Summary}
-		_, _ = fmt.Sscanf(s.AvailableDecisionGroups, "%d (%d / %d ", &p.Groups, new(int), &p.Wanted) // without a status all are 0
+		p.Groups, p.Wanted = groupsOf(&s)
 		v.Placements = append(v.Placements, p)
 	}
 	return v

@@ -3,6 +3,7 @@ package replicaset
 import (
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -53,11 +54,9 @@ func newWork(set *workv1alpha1.ManifestWorkReplicaSet, placement, cluster string
 
 // templateAnnotations returns the annotations that a work gets with the template.
 func templateAnnotations(set *workv1alpha1.ManifestWorkReplicaSet, now time.Time) map[string]string {
-	annotations := map[string]string{workv1alpha1.RolledOutAtAnnotationKey: timestamp(now)}
-	if waitsForReadiness(set) {
-		annotations[workv1.ReportReadinessAnnotationKey] = "true"
+	return map[string]string{
+		workv1alpha1.RolledOutAtAnnotationKey: timestamp(now), workv1.ReportReadinessAnnotationKey: strconv.FormatBool(waitsForReadiness(set)),
 	}
-	return annotations
 }
 
 // waitsForReadiness reports whether a cluster succeeds only when its objects are ready.
@@ -108,7 +107,7 @@ func metadataOf(set *workv1alpha1.ManifestWorkReplicaSet, placement string, anno
 	} else {
 		m.removed = append(m.removed, LabelsAnnotationKey)
 	}
-	if !waitsForReadiness(set) { // a work that has no readiness yet gets it with its next template
+	if !waitsForReadiness(set) { // at once; to be asked for readiness a work waits for its next template
 		m.annotations[workv1.ReportReadinessAnnotationKey] = "false"
 	}
 	return m

@@ -98,8 +98,9 @@ func progress(in input, rollouts []placementRollout, complete bool, err error) m
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, workv1alpha1.ReasonSoaking, joinTexts(text, soakMessage(rollouts))
 	default:
 		c.Status, c.Reason = metav1.ConditionTrue, workv1alpha1.ReasonRollingOut
-		c.Message = joinTexts(text, in.unwritten, soakMessage(rollouts), waitsMessage(rollouts), skippedMessage(rollouts))
+		c.Message = joinTexts(text, soakMessage(rollouts), waitsMessage(rollouts), skippedMessage(rollouts))
 	}
+	c.Message = joinTexts(c.Message, in.unwritten)
 	return c
 }
 

@@ -20,6 +20,7 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
 	"github.com/workwire/workwire/pkg/hub/internal/controller"
+	"github.com/workwire/workwire/pkg/runtime/redaction"
 )
 
 // The pause before a failed write of a work is retried. It doubles with each attempt.
@@ -77,7 +78,7 @@ func (s *state) unwritten() string {
 	if len(clusters) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("Writing works of %d clusters failed (%s): %v", len(clusters), joinNames(clusters), first)
+	return fmt.Sprintf("Writing works of %d clusters failed (%s): %v", len(clusters), joinNames(clusters), redaction.WithoutValues(first, false))
 }
 
 // fail records a failed write of a work and reports whether it is the first.

@@ -86,7 +86,7 @@ func StatusOf(work *workv1.ManifestWork, current bool, now time.Time) Cluster {
 		c.Status = Failed
 	case workstate.PhaseReady, workstate.PhaseApplied, workstate.PhaseWarned:
 		c.Status = Succeeded
-		if s.By.Type == workv1.WorkAvailable {
+		if s.By.Type != workv1.WorkComplete {
 			c.notBefore(workstate.Current(work, workv1.WorkApplied), now)
 		}
 	}

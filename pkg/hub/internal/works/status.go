@@ -161,6 +161,7 @@ func (c *Controller) storeRefusal(
 	if delivered := meta.FindStatusCondition(refused.Conditions, workv1.WorkDelivered); delivered != nil {
 		meta.SetStatusCondition(&status.Conditions, *delivered)
 	}
+	setReady(work, status, metav1.Now().Rfc3339Copy())
 	err := c.patchStatus(ctx, work, status)
 	if apierrors.IsNotFound(err) || isRefusal(err) {
 		return nil

@@ -143,7 +143,8 @@ type Outcome struct {
 	// FieldsDigest is what to return from Options.FieldsDigest after a restart. Empty if it is not
 	// known, and under ReadOnly.
 	FieldsDigest string
-	// HeldBack reports of a manifest that was skipped that its object exists, and would have been changed.
+	// HeldBack reports of a manifest that was skipped that its object exists, and that it is known to have changed since it
+	// was applied.
 	HeldBack bool
 	// Validated reports whether the API server has validated the manifest in a write; Warnings are
 	// what it warned of, such as unknown fields and deprecated versions. About a Secret, only field
@@ -239,9 +240,8 @@ func (a *Applier) prepare(ctx context.Context, i int, m *strategy.Manifest, opti
 		return Outcome{Err: m.Err}, nil
 	}
 	if options.Skip != nil && options.Skip(i) {
-		t, step := a.begin(i, m, options)
-		outcome := Outcome{Action: Left, Live: t.state.Live.Object}
-		outcome.HeldBack = outcome.Live != nil && step.Err == nil && step.Verb != plan.Keep && step.Verb != plan.Read
+		outcome := Outcome{Action: Left, Live: a.live(i, m, options).Object}
+		outcome.HeldBack = outcome.Live != nil && options.Previous != nil && plan.Changed(m, options.Previous(m.Ref))
 		return outcome, nil
 	}
 	t, step := a.begin(i, m, options)

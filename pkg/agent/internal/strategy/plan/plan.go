@@ -217,6 +217,11 @@ func IsRepair(step Step, m *strategy.Manifest, s State) bool {
 	return len(step.Differences) > 0 && s.Live.State == object.Present && s.Previous != nil && sameWrite(m, s.Previous)
 }
 
+// Changed reports whether a manifest is known to differ from previous, which was applied last; nil: nothing is known.
+func Changed(m, previous *strategy.Manifest) bool {
+	return previous != nil && m.Strategy != workv1.UpdateStrategyTypeReadOnly && !sameWrite(m, previous)
+}
+
 // sameWrite reports whether two manifests for one object are written alike.
 func sameWrite(a, b *strategy.Manifest) bool {
 	return a.Hash == b.Hash && a.Strategy == b.Strategy && a.FieldManager == b.FieldManager
