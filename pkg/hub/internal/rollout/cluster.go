@@ -56,7 +56,8 @@ type Cluster struct {
 // cluster has none. current reports whether the spec of the work is the current template. The
 // caller sets Away and PresenceSince of the result.
 //
-// A cluster succeeds when package workstate says that the work is ready, and fails when it says that
+// A cluster succeeds when package workstate says that the work is ready, or applied where nobody watches that, with or
+// without warnings, and fails when it says that
 // it has failed; until the cluster, or the hub for a spec that it cannot send, has told anything of the
 // template, it is Progressing. As in Open Cluster Management, a condition rule that sets Progressing
 // decides alone once it is not True: False is success, also if the work is Degraded or not Available.
