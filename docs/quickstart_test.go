@@ -17,7 +17,7 @@ var runBy = map[string]struct{ file, words string }{
 		"../cmd/workctl/join_test.go", `"sh", "-c", command`},
 	"workctl join cluster2 --config=deploy/kustomize/example/certificates.yaml --transport=hub1.yaml --accept > cluster2.yaml": {
 		"../cmd/workctl/join_test.go", `"join", cluster, "--config="`},
-	"workctl doctor --transport=hub1.yaml --cluster=cluster2":                         {"../cmd/workctl/join_test.go", `"doctor", "--transport="+in("hub1.yaml"), "--cluster="`},
+	"workctl doctor --transport=hub1.yaml --cluster=cluster2": {"../cmd/workctl/join_test.go", `"doctor", "--transport="+in("hub1.yaml"), "--cluster="`},
 	"workctl status":                   {"../cmd/workctl/hub_test.go", `"status"`},
 	"kubectl get appliedmanifestworks": {"../test/upgrade/state_test.go", "AppliedManifestWorks().List("},
 	"kubectl apply -f examples/manifestwork/hello-work-demo.yaml": {"../test/examples/deletion_test.go", `apply("manifestwork/hello-work-demo.yaml")`},

@@ -223,10 +223,7 @@ func (a *Agent) newReconciler(topics wire.AgentTopics, clients clients) error {
 		Agent: config.ClientID, Cluster: config.Cluster, Topic: topics.Events, Transport: config.Transport, Sign: config.Sign, Client: clients.raw, AgentHash: hash,
 		AppliedName: reconcile.AppliedName(config.BrokerHost, topics),
 		Inbox:       a.inbox, RESTMapper: mapper, Applied: amws, Executors: executors, Budgets: budgets, Policy: config.Policy, Audit: config.Audit, Registerer: config.Registerer, Logger: config.Logger,
-		Complete: func(key inbox.Key) func(workv1.ManifestResourceMeta) bool {
-			last, _ := a.outbox.Last(key)
-			return condition.WasComplete(&last.Status)
-		},
+		Complete: a.complete,
 	})
 	if err != nil {
 		return err
@@ -241,6 +238,12 @@ func (a *Agent) newReconciler(topics wire.AgentTopics, clients clients) error {
 		Idle: config.Idle, Audit: config.Audit, Registerer: config.Registerer, Logger: config.Logger,
 	})
 	return err
+}
+
+// complete returns what reports, by the last status of a work, which of its manifests are complete.
+func (a *Agent) complete(key inbox.Key) func(workv1.ManifestResourceMeta) bool {
+	last, _ := a.outbox.Last(key)
+	return condition.WasComplete(&last.Status)
 }
 
 // Ready returns nil if the agent reconciles works and can write its state directory, else why not.
