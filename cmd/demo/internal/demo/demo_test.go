@@ -212,6 +212,7 @@ func TestWalk(t *testing.T) {
 		}
 		at += next
 	}
+	s.shows("hub", []string{"TOTAL", "WANTED", "STOPPED", "Complete"}, "-n", "ocm-ns", "get", "manifestworkreplicaset", "web")
 	_, export, _ := strings.Cut(text, " export ")
 	variables := strings.Fields(export)[:2] // KUBECONFIG and PATH
 	for line := range strings.Lines(screen) {
@@ -228,5 +229,4 @@ func TestWalk(t *testing.T) {
 	for _, at := range []string{"spoke", "cluster2", "cluster3"} {
 		s.shows(at, []string{"nginx:1.29"}, "get", "deployment", "web", "-o", "jsonpath={..image}")
 	}
-	s.shows("hub", []string{"TOTAL", "WANTED", "STOPPED", "Complete"}, "-n", "ocm-ns", "get", "manifestworkreplicaset", "web")
 }
