@@ -52,7 +52,7 @@ type canary struct {
 	*world.World
 	client    versioned.Interface
 	planes    map[string]*controlplane.Plane
-	dashboard interface{ Addr() string }
+	dashboard string // address
 }
 
 func startCanary(t *testing.T) *canary {
@@ -69,7 +69,7 @@ func startCanary(t *testing.T) *canary {
 	kit.Receive(t, "the dashboard listens", dashboard.Listening())
 	w.StartAgent(0)
 	w.StartAgent(1)
-	return &canary{World: w, client: w.Client(), planes: map[string]*controlplane.Plane{"a-first": canaryPlane, "b-second": second}, dashboard: dashboard}
+	return &canary{World: w, client: w.Client(), planes: map[string]*controlplane.Plane{"a-first": canaryPlane, "b-second": second}, dashboard: dashboard.Addr()}
 }
 
 // viewer returns the token of somebody who may see all.
@@ -92,7 +92,7 @@ func (w *canary) shows(texts ...string) {
 	w.Helper()
 	token := w.viewer()
 	kit.Eventually(w, "the page of the set", func() error {
-		request, err := http.NewRequestWithContext(w.Context(), http.MethodGet, "http://"+w.dashboard.Addr()+"/replicasets/"+setsNS+"/web", nil)
+		request, err := http.NewRequestWithContext(w.Context(), http.MethodGet, "http://"+w.dashboard+"/replicasets/"+setsNS+"/web", nil)
 		kit.NoError(w, err)
 		request.Header.Set("Authorization", "Bearer "+token)
 		response, err := http.DefaultClient.Do(request)

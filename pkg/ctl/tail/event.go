@@ -83,18 +83,13 @@ func Decode(m mqtt.Received, at time.Time, payload Payload) Event {
 	}
 	message, err := wire.Decode(m.Event)
 	var failed *wire.DecodeError
-	switch {
-	case err == nil:
-	case errors.As(err, &failed) && errors.Is(err, wire.ErrSealed) && failed.Spec != nil:
-		m := failed.Spec
-		e.Kind, e.Work, e.UID, e.Generation = "spec", m.Meta.Name, string(m.UID), int64(m.Generation)
-		e.Summary = fmt.Sprintf("%s, sealed: only the agent can read it", m.Action)
-		return e
-	case errors.Is(err, wire.ErrUnknownDataType):
-		e.Kind = "other"
-		fallthrough
-	default:
-		e.Summary = err.Error()
+	if errors.Is(err, wire.ErrSealed) && errors.As(err, &failed) && failed.Spec != nil {
+		message, err = failed.Spec, nil
+	}
+	if err != nil {
+		if e.Summary = err.Error(); errors.Is(err, wire.ErrUnknownDataType) {
+			e.Kind = "other"
+		}
 		return e
 	}
 	e.describe(message)
@@ -108,6 +103,10 @@ func (e *Event) describe(message wire.Message) {
 		e.Kind, e.Work, e.UID, e.Generation = "spec", m.Meta.Name, string(m.UID), int64(m.Generation)
 		if m.IsDeletion() {
 			e.Kind, e.Summary = "deletion", "deletes the work"
+			break
+		}
+		if m.Bundle == nil {
+			e.Summary = fmt.Sprintf("%s, sealed: only the agent can read it", m.Action)
 			break
 		}
 		e.Summary = fmt.Sprintf("%s, %d manifests", m.Action, len(m.Bundle.Manifests))

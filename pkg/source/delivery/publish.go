@@ -112,17 +112,11 @@ func (e *Engine) publish(ctx context.Context, a attempt) {
 
 // withDefaults returns annotations, with those of defaults that they do not have.
 func withDefaults(annotations, defaults map[string]string) map[string]string {
-	all := annotations
-	for key, value := range defaults {
-		if _, has := annotations[key]; has {
-			continue
-		}
-		if len(all) == len(annotations) { // it is still that of the work
-			all = make(map[string]string, len(annotations)+len(defaults))
-			maps.Copy(all, annotations)
-		}
-		all[key] = value
+	if len(defaults) == 0 {
+		return annotations
 	}
+	all := maps.Clone(defaults)
+	maps.Copy(all, annotations)
 	return all
 }
 

@@ -118,13 +118,15 @@ func (c *Client) Synced() <-chan struct{} { return c.view.Synced() }
 // All returns all AppliedManifestWorks that are known.
 func (c *Client) All() iter.Seq[*workv1.AppliedManifestWork] { return c.view.All() }
 
-// Get returns the AppliedManifestWork with that name, which the caller may modify.
+// Get returns the AppliedManifestWork with that name, which the caller may modify, unless an agent has it that serves the
+// cluster under another name.
 func (c *Client) Get(name string) (*workv1.AppliedManifestWork, bool) {
 	amw, ok := c.view.Get(types.NamespacedName{Name: name})
-	if ok {
-		c.drafts.overlay(amw)
+	if !ok || c.config.foreign(amw) {
+		return nil, false
 	}
-	return amw, ok
+	c.drafts.overlay(amw)
+	return amw, true
 }
 
 // Ensure returns the AppliedManifestWork of work after it has created or updated it, so that it
@@ -141,6 +143,9 @@ func (c *Client) Ensure(ctx context.Context, amw *workv1.AppliedManifestWork, hu
 		return nil, err
 	}
 	if amw == nil {
+		if known, ok := c.view.Get(types.NamespacedName{Name: name}); ok && c.config.foreign(known) {
+			return nil, taken(known)
+		}
 		created, err := c.client.Create(ctx, want, metav1.CreateOptions{FieldManager: workv1.DefaultFieldManager})
 		if err == nil {
 			c.view.Learn(created)
@@ -152,11 +157,11 @@ func (c *Client) Ensure(ctx context.Context, amw *workv1.AppliedManifestWork, hu
 		if amw, err = c.get(ctx, name); err != nil {
 			return nil, err
 		}
+		if c.config.foreign(amw) {
+			return nil, taken(amw)
+		}
 		// The caller did not know what it lists, and so cannot have decided to drop it.
 		intended = withListed(intended, amw)
-	}
-	if c.config.Foreign(amw) {
-		return nil, fmt.Errorf("the AppliedManifestWork %s is of an agent that serves this cluster as %s: one cluster has one name", name, amw.Annotations[ClusterAnnotation])
 	}
 	if amw.DeletionTimestamp != nil {
 		return amw, nil
@@ -179,6 +184,11 @@ func (c *Client) SetHeld(ctx context.Context, amw *workv1.AppliedManifestWork, r
 	if len(annotations) == 0 {
 		return nil
 	}
+	return c.annotate(ctx, amw, annotations)
+}
+
+// annotate sets annotations of amw, and removes those that are nil.
+func (c *Client) annotate(ctx context.Context, amw *workv1.AppliedManifestWork, annotations map[string]any) error {
 	_, err := c.patch(ctx, amw, types.MergePatchType, map[string]any{"metadata": map[string]any{"uid": amw.UID, "annotations": annotations}})
 	return err
 }

@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/wire"
@@ -30,11 +29,11 @@ type Owner struct {
 
 // Owns reports whether amw is the agent's.
 func (o Owner) Owns(amw *workv1.AppliedManifestWork) bool {
-	return amw.Spec.AgentID == o.AgentID && !o.Foreign(amw)
+	return amw.Spec.AgentID == o.AgentID && !o.foreign(amw)
 }
 
-// Foreign reports whether amw is of an agent that serves the cluster under another name, with the same id.
-func (o Owner) Foreign(amw *workv1.AppliedManifestWork) bool {
+// foreign reports whether amw is of an agent that serves the cluster under another name, with the same id.
+func (o Owner) foreign(amw *workv1.AppliedManifestWork) bool {
 	name := wire.ClusterName(amw.Annotations[ClusterAnnotation])
 	return amw.Spec.AgentID == o.AgentID && name != "" && o.Cluster != "" && name != o.Cluster && name != o.TakesOver
 }
@@ -58,9 +57,9 @@ func (o Owner) Check(all iter.Seq[*workv1.AppliedManifestWork]) error {
 		name, oldest.CreationTimestamp.UTC().Format("2006-01-02 15:04:05"), oldest.Name, ClusterAnnotation, name, name, name)
 }
 
-// former reports whether amw is of the name that is taken over.
-func (o Owner) former(amw *workv1.AppliedManifestWork) bool {
-	return o.Owns(amw) && o.TakesOver != "" && wire.ClusterName(amw.Annotations[ClusterAnnotation]) == o.TakesOver && o.TakesOver != o.Cluster
+// taken is the error about a name that an agent has that serves the cluster under another name.
+func taken(amw *workv1.AppliedManifestWork) error {
+	return fmt.Errorf("the AppliedManifestWork %s is of an agent that serves this cluster as %s: one cluster has one name", amw.Name, amw.Annotations[ClusterAnnotation])
 }
 
 func before(a, b *workv1.AppliedManifestWork) bool {
@@ -70,37 +69,37 @@ func before(a, b *workv1.AppliedManifestWork) bool {
 	return a.CreationTimestamp.Before(&b.CreationTimestamp)
 }
 
-// Claim writes the name of the cluster to what the agent owns, where others have to see it: to the oldest that has no
-// name, and to all of the name that is taken over. Those have no work any more: sources do not know the
+// WriteClusterName writes the name of the cluster to what the agent owns, where others have to see it: to the oldest if none
+// has a name, and to all of the name that is taken over. Those have no work any more: sources do not know the
 // works of the new name by their UIDs.
-func (c *Client) Claim(ctx context.Context) error {
+func (c *Client) WriteClusterName(ctx context.Context) error {
 	owner := c.config.Owner
+	if owner.Cluster == "" {
+		return nil
+	}
 	var oldest *workv1.AppliedManifestWork
 	named := false
 	for _, amw := range slices.Collect(c.All()) {
-		switch {
-		case owner.Cluster == "" || !owner.Owns(amw) || amw.DeletionTimestamp != nil:
+		if !owner.Owns(amw) || amw.DeletionTimestamp != nil {
 			continue
-		case owner.former(amw):
-			if err := c.name(ctx, amw, map[string]any{ClusterAnnotation: string(owner.Cluster), UIDAnnotation: nil}); err != nil {
+		}
+		name := amw.Annotations[ClusterAnnotation]
+		named = named || name != ""
+		switch {
+		case name != "" && name != string(owner.Cluster):
+			err := c.annotate(ctx, amw, map[string]any{ClusterAnnotation: string(owner.Cluster), UIDAnnotation: nil})
+			if err != nil && !apierrors.IsNotFound(err) {
 				return err
 			}
-		case amw.Annotations[ClusterAnnotation] != "":
 		case oldest == nil || before(amw, oldest):
 			oldest = amw
 		}
-		named = named || amw.Annotations[ClusterAnnotation] != ""
 	}
-	if oldest == nil || named {
+	if named || oldest == nil {
 		return nil
 	}
-	return c.name(ctx, oldest, map[string]any{ClusterAnnotation: string(owner.Cluster)})
-}
-
-func (c *Client) name(ctx context.Context, amw *workv1.AppliedManifestWork, annotations map[string]any) error {
-	_, err := c.patch(ctx, amw, types.MergePatchType, map[string]any{"metadata": map[string]any{"uid": amw.UID, "annotations": annotations}})
-	if apierrors.IsNotFound(err) {
-		return nil
+	if err := c.annotate(ctx, oldest, map[string]any{ClusterAnnotation: string(owner.Cluster)}); !apierrors.IsNotFound(err) {
+		return err
 	}
-	return err
+	return nil
 }

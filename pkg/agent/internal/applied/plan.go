@@ -180,13 +180,15 @@ func updatePatch(amw, desired *workv1.AppliedManifestWork, intended []object.Ref
 		annotations[IntentAnnotation] = grown
 	}
 	maps.Copy(annotations, heldPatch(amw, desired.Annotations[workv1.HeldAnnotation]))
-	have, identity := amw.Annotations[SourceIdentityAnnotation], desired.Annotations[SourceIdentityAnnotation]
-	if have != "" && identity != "" && have != identity {
-		annotations[SourceIdentityAnnotation] = identity
-	}
-	served, cluster := amw.Annotations[ClusterAnnotation], desired.Annotations[ClusterAnnotation]
-	if served != "" && cluster != "" && served != cluster {
-		annotations[ClusterAnnotation] = cluster
+	unwritten := map[string]any{}
+	for _, key := range []string{SourceIdentityAnnotation, ClusterAnnotation} {
+		switch have, want := amw.Annotations[key], desired.Annotations[key]; {
+		case want == "" || have == want:
+		case have == "":
+			unwritten[key] = want // not worth a request of its own
+		default:
+			annotations[key] = want
+		}
 	}
 	if len(annotations) > 0 {
 		metadata["annotations"] = annotations
@@ -202,14 +204,7 @@ func updatePatch(amw, desired *workv1.AppliedManifestWork, intended []object.Ref
 	if len(metadata) == 0 && len(patch) == 0 {
 		return nil, nil
 	}
-	// These are not worth a request of their own.
-	if have == "" && identity != "" {
-		annotations[SourceIdentityAnnotation] = identity
-	}
-	if served == "" && cluster != "" {
-		annotations[ClusterAnnotation] = cluster
-	}
-	if len(annotations) > 0 {
+	if maps.Copy(annotations, unwritten); len(annotations) > 0 {
 		metadata["annotations"] = annotations
 	}
 	metadata["uid"] = amw.UID

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -44,8 +43,7 @@ type examination struct {
 	manifests []strategy.Manifest
 	previous  map[object.Ref]*strategy.Manifest // of the held spec
 	makes     made
-	complete  func(workv1.ManifestResourceMeta) bool // as last reported; nil: none is
-	whole     bool                                   // see isWhole
+	complete  conditionrules.Completion // as last reported
 }
 
 func (r *Runner) examination(ctx context.Context, question *wire.DryRun, b *budget.Budget) (*examination, error) {
@@ -66,8 +64,9 @@ func (r *Runner) examination(ctx context.Context, question *wire.DryRun, b *budg
 	}
 	e.manifests = r.parse(ctx, b, &e.spec)
 	e.makes = madeBy(e.manifests)
+	isComplete := func(workv1.ManifestResourceMeta) bool { return false }
 	if held, ok := r.config.Inbox.ByName(question.Source, question.Work); ok {
-		e.held, e.complete = held, r.config.Complete(held.Key)
+		e.held, isComplete = held, r.config.Complete(held.Key)
 		before := r.parse(ctx, b.Again(), &held.Spec)
 		for i := range before {
 			if m := &before[i]; m.Err == nil {
@@ -75,7 +74,7 @@ func (r *Runner) examination(ctx context.Context, question *wire.DryRun, b *budg
 			}
 		}
 	}
-	e.whole = e.isWhole()
+	e.complete = conditionrules.Completed(e.manifests, func(i int) bool { return isComplete(e.manifests[i].Meta) })
 	return e, nil
 }
 
@@ -97,8 +96,7 @@ func (e *examination) generation() wire.Generation {
 // drop, and the names of all for the audit log.
 func (e *examination) examine(ctx context.Context) (objects []wire.DryRunObject, names []string) {
 	for i := range e.manifests {
-		m := &e.manifests[i]
-		objects, names = append(objects, e.manifest(ctx, m)), append(names, nameOf(m.Ref))
+		objects, names = append(objects, e.manifest(ctx, i)), append(names, nameOf(e.manifests[i].Ref))
 	}
 	dropped, droppedNames := e.dropped(ctx)
 	return append(objects, dropped...), append(names, droppedNames...)
@@ -113,7 +111,8 @@ func nameOf(ref object.Ref) string {
 }
 
 // manifest tries one manifest.
-func (e *examination) manifest(ctx context.Context, m *strategy.Manifest) wire.DryRunObject {
+func (e *examination) manifest(ctx context.Context, i int) wire.DryRunObject {
+	m := &e.manifests[i]
 	if m.Err != nil {
 		return failed(identified(m), m, m.Err, e.makes)
 	}
@@ -124,7 +123,7 @@ func (e *examination) manifest(ctx context.Context, m *strategy.Manifest) wire.D
 	if err != nil {
 		return failed(identified(m), m, e.refused(m, err), e.makes)
 	}
-	if e.isComplete(m) {
+	if e.complete.Of(i) {
 		o := identified(m)
 		o.Result, o.Message = wire.DryRunUnchanged, "it is complete: what changes in its manifest is not applied"
 		return o
@@ -143,31 +142,6 @@ func (e *examination) manifest(ctx context.Context, m *strategy.Manifest) wire.D
 	}
 	outcome.Err = e.refused(m, outcome.Err)
 	return decide(m, before.Object, outcome, e.makes, migrated)
-}
-
-// isComplete reports whether a manifest is complete, and so is not applied any more.
-func (e *examination) isComplete(m *strategy.Manifest) bool {
-	return e.whole || completes(m) && e.complete != nil && e.complete(m.Meta)
-}
-
-// completes reports whether a manifest has a rule that says when it is complete.
-func completes(m *strategy.Manifest) bool {
-	kind := schema.GroupVersionKind{Group: m.Meta.Group, Version: m.Meta.Version, Kind: m.Meta.Kind}
-	return slices.Contains(conditionrules.ConditionTypes(m.ConditionRules, kind), workv1.ManifestComplete)
-}
-
-// isWhole reports whether every manifest with such a rule is complete, and there is one: then nothing of the work is
-// applied, or removed.
-func (e *examination) isWhole() bool {
-	ruled := false
-	for i := range e.manifests {
-		if m := &e.manifests[i]; completes(m) {
-			if ruled = true; e.complete == nil || !e.complete(m.Meta) {
-				return false
-			}
-		}
-	}
-	return ruled
 }
 
 // clients returns the clients for a manifest, if the executor of the work may do what it needs.
@@ -252,7 +226,7 @@ func read(ctx context.Context, client rest.Interface, ref object.Ref) (object.Li
 // dropped returns what would become of the objects that the work has and the manifests do not, and their
 // names for the audit log.
 func (e *examination) dropped(ctx context.Context) (objects []wire.DryRunObject, names []string) {
-	if e.known == nil || e.whole {
+	if e.known == nil || e.complete.Work {
 		return nil, nil
 	}
 	var wanted []object.Ref

@@ -45,7 +45,7 @@ func (r *Reconciler) apply(ctx context.Context, logger *slog.Logger, e *entry, w
 // it.
 func (r *Reconciler) applySpec(ctx context.Context, rec *reconciliation) (time.Duration, error) {
 	work := rec.work
-	if rec.complete.work && rec.known == nil {
+	if rec.complete.Work && rec.known == nil {
 		// Its AppliedManifestWork was deleted by hand, and its objects with it. A complete work is
 		// not applied again.
 		rec.outcomes = make([]apply.Outcome, len(rec.manifests))
@@ -57,7 +57,7 @@ func (r *Reconciler) applySpec(ctx context.Context, rec *reconciliation) (time.D
 		return rec.requeueAfter, nil
 	}
 	intended := slices.Concat(rec.tracked, rec.undecided)
-	if rec.complete.work {
+	if rec.complete.Work {
 		intended = nil
 	}
 	amw, err := r.Applied.Ensure(ctx, rec.known, r.naming.hubHash(work.Source), applied.Work{
@@ -105,7 +105,7 @@ func (r *Reconciler) applyManifests(ctx context.Context, rec *reconciliation) er
 	rec.repeatRefused()
 	r.readDenied(ctx, rec, time.Now())
 	rec.removals = newRemovals(len(rec.dropped))
-	if !rec.complete.work && rec.refusal == nil { // a spec that is refused drops nothing
+	if !rec.complete.Work && rec.refusal == nil { // a spec that is refused drops nothing
 		if rec.changed {
 			rec.history().removals = nil
 		}

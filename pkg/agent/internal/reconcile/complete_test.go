@@ -61,7 +61,7 @@ func TestCompleted(t *testing.T) {
 				all, before = append(all, m.observed), append(before, m.was)
 			}
 			got := completed(manifests, all, func(meta workv1.ManifestResourceMeta) bool { return before[meta.Ordinal] })
-			if !slices.Equal(got.manifests, c.complete) || got.work != c.work {
+			if !slices.Equal(got.Manifests, c.complete) || got.Work != c.work {
 				t.Errorf("got %+v, want %v and %v", got, c.complete, c.work)
 			}
 		})

@@ -57,7 +57,7 @@ func (r *Reconciler) Recover(ctx context.Context) (bool, error) {
 	}
 	err := r.Owner.Check(r.Applied.All())
 	if err == nil {
-		err = r.Applied.Claim(ctx)
+		err = r.Applied.WriteClusterName(ctx)
 	}
 	switch {
 	case ctx.Err() != nil:

@@ -14,7 +14,7 @@ import (
 // keep reconciles a work that its source does not know, and whose deletion is held. It is applied
 // as any other work, if its spec is known, until somebody releases the deletion.
 func (r *Reconciler) keep(ctx context.Context, logger *slog.Logger, e *entry, work *inbox.Entry) (time.Duration, error) {
-	amw, exists := r.record(e.name)
+	amw, exists := r.Applied.Get(e.name)
 	switch {
 	case exists && applied.Released(amw), !exists && !work.HasSpec():
 		logger.Info("deletion released", "reason", work.Hold.Reason)

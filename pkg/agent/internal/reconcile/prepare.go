@@ -92,7 +92,7 @@ func (r *Reconciler) parse(ctx context.Context, work *inbox.Entry, b *budget.Bud
 			m.Err = conditionrules.Validate(m.ConditionRules)
 		}
 		if readiness {
-			m.ConditionRules = conditionrules.WithReadiness(m.ConditionRules, kindOf(m))
+			m.ConditionRules = conditionrules.WithReadiness(m.ConditionRules, m.Kind())
 		}
 	}
 	return manifests
@@ -259,9 +259,5 @@ func sameState(a, b *unstructured.Unstructured) bool {
 
 // ruleTypes returns the condition types that the rules of a manifest can set.
 func ruleTypes(m *strategy.Manifest) []string {
-	return conditionrules.ConditionTypes(m.ConditionRules, kindOf(m))
-}
-
-func kindOf(m *strategy.Manifest) schema.GroupVersionKind {
-	return schema.GroupVersionKind{Group: m.Meta.Group, Version: m.Meta.Version, Kind: m.Meta.Kind}
+	return conditionrules.ConditionTypes(m.ConditionRules, m.Kind())
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/workwire/workwire/pkg/agent/internal/applied"
 	"github.com/workwire/workwire/pkg/agent/internal/budget"
+	"github.com/workwire/workwire/pkg/agent/internal/conditionrules"
 	"github.com/workwire/workwire/pkg/agent/internal/executor"
 	"github.com/workwire/workwire/pkg/agent/internal/inbox"
 	"github.com/workwire/workwire/pkg/agent/internal/object"
@@ -38,7 +39,7 @@ type reconciliation struct {
 	undecided  []object.Ref       // known names them, and a manifest of an unresolved kind may be about them
 	tracked    []object.Ref       // objects of the manifests, and dropped ones
 	observed   []observed         // of each manifest, before applying
-	complete   completion
+	complete   conditionrules.Completion
 	backoff    bool   // repairs have to wait
 	waiting    []bool // manifests that were refused and are not tried this time
 
@@ -55,7 +56,7 @@ func (rec *reconciliation) history() *history { return &rec.entry.history }
 
 // skip reports whether manifest i is not applied this time.
 func (rec *reconciliation) skip(i int) bool {
-	return rec.backoff || rec.waiting[i] || rec.complete.work || rec.complete.manifests[i]
+	return rec.backoff || rec.waiting[i] || rec.complete.Of(i)
 }
 
 // watched returns the object of manifest i as a watch showed it at the start.

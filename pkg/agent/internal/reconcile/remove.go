@@ -27,7 +27,7 @@ func (r *Reconciler) remove(ctx context.Context, logger *slog.Logger, e *entry, 
 	r.Table.await(e, nil)
 	account, _ := executor.AccountOf(work.Spec.Executor)
 	r.watch(e, interest{objects: e.interest.objects, account: account})
-	if amw, exists := r.record(e.name); exists {
+	if amw, exists := r.Applied.Get(e.name); exists {
 		recheck := r.reportRemoving(ctx, work)
 		deleting, err := r.Applied.Delete(ctx, amw)
 		if err != nil && !apierrors.IsNotFound(err) {
@@ -40,7 +40,7 @@ func (r *Reconciler) remove(ctx context.Context, logger *slog.Logger, e *entry, 
 				return sooner(after, recheck), err
 			}
 		}
-		if _, exists := r.record(e.name); exists {
+		if _, exists := r.Applied.Get(e.name); exists {
 			return recheck, nil // until somebody else's finalizer is off, which the watch reports
 		}
 	}
@@ -48,15 +48,6 @@ func (r *Reconciler) remove(ctx context.Context, logger *slog.Logger, e *entry, 
 	r.reportDeleted(work)
 	logger.Info("removed the work from the cluster", "generation", work.Generation)
 	return 0, nil
-}
-
-// record returns the AppliedManifestWork of a name, unless it is of an agent that serves the cluster under another name.
-func (r *Reconciler) record(name string) (*workv1.AppliedManifestWork, bool) {
-	amw, exists := r.Applied.Get(name)
-	if exists && r.Owner.Foreign(amw) {
-		return nil, false
-	}
-	return amw, exists
 }
 
 // removeResources removes what an AppliedManifestWork that is being deleted names, and takes its

@@ -138,7 +138,7 @@ func (r *Reconciler) status(ctx context.Context, rec *reconciliation) workv1.Man
 		}
 		warnings, known := rec.warnings(i)
 		c.Warnings, c.KeepWarnings = warnings, !known
-		if rec.outcomes[i].HeldBack && (rec.complete.work || rec.complete.manifests[i]) {
+		if rec.outcomes[i].HeldBack && rec.complete.Of(i) {
 			c.Warnings, c.KeepWarnings = append(slices.Clip(warnings), condition.HeldBack), false
 		}
 		c.Presence, c.ReadError = r.presence(rec, i, live)

@@ -86,6 +86,11 @@ type Ignored struct {
 // Mapping returns the resource that serves a kind.
 type Mapping func(schema.GroupVersionKind) (*meta.RESTMapping, error)
 
+// Kind returns the kind of the manifest.
+func (m *Manifest) Kind() schema.GroupVersionKind {
+	return schema.GroupVersionKind{Group: m.Meta.Group, Version: m.Meta.Version, Kind: m.Meta.Kind}
+}
+
 // Parse returns the manifests of a spec, in its order. A manifest that cannot be applied has Err
 // set and does not affect the others; if b is deferred, those after it are not read. Mapping is called once for each manifest whose kind is
 // readable. The expressions of ignoreFields spend from b, which may be nil, also those of the manifests returned.

@@ -186,15 +186,21 @@ func conditionsFor(v view, p policy, now time.Time) []metav1.Condition {
 	return conditions
 }
 
-// withoutNamespace returns conditions without what is not so before the cluster has its namespace: they are as they were.
-func withoutNamespace(stored, conditions []metav1.Condition) []metav1.Condition {
+// withoutNamespace leaves out of s what is not so before the cluster has its namespace: that is as it is stored.
+func (s *step) withoutNamespace(stored []metav1.Condition) {
+	conditions := slices.DeleteFunc(s.conditions, func(c metav1.Condition) bool {
+		waits := c.Type == clusterv1.ManagedClusterConditionHubAccepted || c.Type == clusterv1.ManagedClusterConditionJoined
+		return waits && meta.FindStatusCondition(stored, c.Type) == nil
+	})
 	for _, kind := range []string{clusterv1.ManagedClusterConditionHubAccepted, clusterv1.ManagedClusterConditionJoined} {
-		meta.RemoveStatusCondition(&conditions, kind)
 		if before := meta.FindStatusCondition(stored, kind); before != nil {
-			conditions = append(conditions, *before)
+			*meta.FindStatusCondition(conditions, kind) = *before // in its place, so that what is equal stays equal
 		}
 	}
-	return conditions
+	s.conditions, s.events = nil, nil
+	if !apiequality.Semantic.DeepEqual(conditions, stored) {
+		s.conditions, s.events = conditions, eventsFor(stored, conditions)
+	}
 }
 
 // availability returns the condition ManagedClusterConditionAvailable for a state.

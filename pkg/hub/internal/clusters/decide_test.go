@@ -261,11 +261,19 @@ func TestPatches(t *testing.T) {
 
 // TestWithoutNamespace: that a cluster is accepted and has joined waits for its namespace.
 func TestWithoutNamespace(t *testing.T) {
-	now := []metav1.Condition{{Type: clusterv1.ManagedClusterConditionHubAccepted, Status: metav1.ConditionTrue},
-		{Type: clusterv1.ManagedClusterConditionJoined, Status: metav1.ConditionTrue}, {Type: clusterv1.ManagedClusterConditionAvailable, Status: metav1.ConditionTrue}}
+	want := func() step {
+		return step{events: []event{{}}, conditions: []metav1.Condition{{Type: clusterv1.ManagedClusterConditionHubAccepted, Status: metav1.ConditionTrue},
+			{Type: clusterv1.ManagedClusterConditionJoined, Status: metav1.ConditionTrue}, {Type: clusterv1.ManagedClusterConditionAvailable, Status: metav1.ConditionTrue}}}
+	}
 	stored := []metav1.Condition{{Type: clusterv1.ManagedClusterConditionHubAccepted, Status: metav1.ConditionFalse}}
-	got := withoutNamespace(stored, now)
+	s := want()
+	s.withoutNamespace(stored)
+	got := s.conditions
 	if len(got) != 2 || !meta.IsStatusConditionTrue(got, clusterv1.ManagedClusterConditionAvailable) || !meta.IsStatusConditionFalse(got, clusterv1.ManagedClusterConditionHubAccepted) {
 		t.Errorf("%+v", got)
+	}
+	s = want()
+	if s.withoutNamespace(got); s.conditions != nil || s.events != nil {
+		t.Errorf("the next attempt has %+v to write and %v to tell", s.conditions, s.events)
 	}
 }

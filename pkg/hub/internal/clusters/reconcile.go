@@ -75,7 +75,7 @@ func (c *Clusters) write(ctx context.Context, name wire.ClusterName) (time.Durat
 	var namespaceErr error
 	if s.namespace {
 		if namespaceErr = c.createNamespace(ctx, name); namespaceErr != nil && s.conditions != nil {
-			s.conditions = withoutNamespace(v.stored.Status.Conditions, s.conditions)
+			s.withoutNamespace(v.stored.Status.Conditions)
 		}
 	}
 	cluster := v.stored

@@ -44,9 +44,7 @@ type workRow struct {
 
 // rowOf returns the row of a work.
 func rowOf(work *workv1.ManifestWork) workRow {
-	switch workstate.PhaseOf(work) {
-	case workstate.PhaseReady, workstate.PhaseApplied:
-	default:
+	if phase := workstate.PhaseOf(work); phase != workstate.PhaseReady && phase != workstate.PhaseApplied {
 		work = works.UnpackStatus(work) // its manifests tell why
 	}
 	s := workstate.Of(work, nil)

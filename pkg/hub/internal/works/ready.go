@@ -24,11 +24,7 @@ func setReady(work *workv1.ManifestWork, status *workv1.ManifestWorkStatus, now 
 func ready(work *workv1.ManifestWork) metav1.Condition {
 	s := workstate.Of(work, nil)
 	c := metav1.Condition{Type: workv1.WorkReady, Status: metav1.ConditionFalse, Reason: workv1.ReasonNotReported, Message: truncate(s.Why(), maxEvent), ObservedGeneration: work.Generation}
-	reached := s.Phase
-	if reached == workstate.PhaseWarned {
-		reached = workstate.Reached(work)
-	}
-	switch reached {
+	switch workstate.Reached(work) {
 	case workstate.PhaseReady:
 		c.Status, c.Reason = metav1.ConditionTrue, workv1.ReasonObjectsReady
 	case workstate.PhaseApplied:

@@ -1,4 +1,4 @@
-package dryrun
+package conditionrules
 
 import (
 	"testing"
@@ -8,7 +8,7 @@ import (
 )
 
 // TestComplete: a manifest is complete by its rule and by what was reported, and the whole work if all with a rule are.
-func TestComplete(t *testing.T) {
+func TestCompleted(t *testing.T) {
 	rule := []workv1.ConditionRule{{Type: workv1.WellKnownConditionsType, Condition: workv1.ManifestComplete}}
 	job := func(name string, rules []workv1.ConditionRule) strategy.Manifest {
 		m := strategy.Manifest{ConditionRules: rules}
@@ -26,17 +26,17 @@ func TestComplete(t *testing.T) {
 		"the rule is gone":    {[]strategy.Manifest{job("a", nil)}, "a", false, []bool{false}},
 		"nothing is reported": {[]strategy.Manifest{job("a", rule)}, "", false, []bool{false}},
 	} {
-		e := &examination{manifests: c.manifests, complete: func(m workv1.ManifestResourceMeta) bool { return m.Name == c.reported }}
-		if e.whole = e.isWhole(); e.whole != c.whole {
-			t.Errorf("%s: the whole work is complete: %v", name, e.whole)
+		completion := Completed(c.manifests, func(i int) bool { return c.manifests[i].Meta.Name == c.reported })
+		if completion.Work != c.whole {
+			t.Errorf("%s: the whole work is complete: %v", name, completion.Work)
 		}
 		for i := range c.manifests {
-			if got := e.isComplete(&e.manifests[i]); got != c.complete[i] {
+			if got := completion.Of(i); got != c.complete[i] {
 				t.Errorf("%s: manifest %d is complete: %v", name, i, got)
 			}
 		}
 	}
-	if e := (&examination{manifests: []strategy.Manifest{job("a", rule)}}); e.isWhole() {
-		t.Error("a work that is not held is complete")
+	if Completed([]strategy.Manifest{job("a", rule)}, func(int) bool { return false }).Work {
+		t.Error("a work of which nothing is known is complete")
 	}
 }
