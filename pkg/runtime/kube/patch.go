@@ -41,6 +41,11 @@ func StatusPatch(uid types.UID, status any) JSONPatch {
 	return JSONPatch{TestUID(uid), {Op: "add", Path: "/status", Value: status}}
 }
 
+// AtVersion returns the beginning of a patch of object that fails with a conflict if object has changed since.
+func AtVersion(object metav1.Object) JSONPatch {
+	return JSONPatch{{Op: "replace", Path: "/metadata/resourceVersion", Value: object.GetResourceVersion()}}
+}
+
 // RemoveFinalizerPatch returns the patch that removes finalizer, and no other, from object; nil
 // when object does not have it. It fails on an object of another UID, and when the finalizer stands
 // elsewhere in the list, but not because of any other change.

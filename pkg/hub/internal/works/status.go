@@ -28,7 +28,7 @@ func (c *Controller) UpdateStatus(ctx context.Context, s *wire.Status) error {
 	status, changed := c.answer(work, s)
 	p := planStatus(work, status, changed)
 	if p.store {
-		if err := c.store(ctx, work, status, int64(s.Generation)); err != nil {
+		if err := c.store(ctx, work, status, int64(s.Generation), nil); err != nil {
 			return err
 		}
 		c.recordEvents(work, status)
@@ -61,7 +61,7 @@ func (c *Controller) SetCondition(ctx context.Context, uid types.UID, refused me
 		}
 	}
 	setReady(work, status, metav1.Now().Rfc3339Copy())
-	return c.store(ctx, work, status, refused.ObservedGeneration)
+	return c.store(ctx, work, status, refused.ObservedGeneration, kube.AtVersion(work))
 }
 
 // WritePending writes how far the newest spec of a work has got, unless the status says so. An error
@@ -75,7 +75,7 @@ func (c *Controller) WritePending(ctx context.Context, uid types.UID) error {
 	if !changed {
 		return nil
 	}
-	if err := c.store(ctx, work, status, work.Generation); err != nil {
+	if err := c.store(ctx, work, status, work.Generation, kube.AtVersion(work)); err != nil {
 		return err
 	}
 	c.recordEvents(work, status)
@@ -122,9 +122,12 @@ func (c *Controller) AgentAhead(uid types.UID, held wire.Generation) (raised boo
 	return false
 }
 
-// store writes status to work.
-func (c *Controller) store(ctx context.Context, work *workv1.ManifestWork, status *workv1.ManifestWorkStatus, generation int64) error {
-	err := c.patchStatus(ctx, work, status)
+// store writes status to work. A status that is derived from the one before it, and not an agent's, has in only
+// [kube.AtVersion]: two hubs may write for a moment, and an agent's status is not sent again.
+func (c *Controller) store(
+	ctx context.Context, work *workv1.ManifestWork, status *workv1.ManifestWorkStatus, generation int64, only kube.JSONPatch,
+) error {
+	err := c.patchStatus(ctx, work, status, only)
 	result := "written"
 	if apierrors.IsConflict(err) || isRefusal(err) {
 		// The API server also answers so when the work was created again under its name.
@@ -134,6 +137,8 @@ func (c *Controller) store(ctx context.Context, work *workv1.ManifestWork, statu
 			result, err = "failed", getErr
 		case current == nil:
 			result, err = "gone", nil
+		case only != nil && apierrors.IsConflict(err):
+			c.cfg.Cache.Wrote(current) // for the next attempt
 		case isRefusal(err):
 			c.writes.WithLabelValues("refused").Inc()
 			return c.storeRefusal(ctx, current, status, generation, err)
@@ -162,15 +167,15 @@ func (c *Controller) storeRefusal(
 		meta.SetStatusCondition(&status.Conditions, *delivered)
 	}
 	setReady(work, status, metav1.Now().Rfc3339Copy())
-	err := c.patchStatus(ctx, work, status)
+	err := c.patchStatus(ctx, work, status, kube.AtVersion(work))
 	if apierrors.IsNotFound(err) || isRefusal(err) {
 		return nil
 	}
 	return err
 }
 
-func (c *Controller) patchStatus(ctx context.Context, work *workv1.ManifestWork, status *workv1.ManifestWorkStatus) error {
-	return c.patch(ctx, "write the status of", work, kube.StatusPatch(work.UID, status), "status")
+func (c *Controller) patchStatus(ctx context.Context, work *workv1.ManifestWork, status *workv1.ManifestWorkStatus, only kube.JSONPatch) error {
+	return c.patch(ctx, "write the status of", work, append(only, kube.StatusPatch(work.UID, status)...), "status")
 }
 
 // patch writes to work.

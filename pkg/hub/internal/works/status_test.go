@@ -245,3 +245,33 @@ func TestFailuresAskForAnotherCall(t *testing.T) {
 		t.Error("SetCondition: no error")
 	}
 }
+
+// TestOlderStatusDoesNotReplaceNewer: a hub whose cache is behind, beside another one, does not replace what an agent has
+// reported meanwhile by what it derives from the status that it knows.
+func TestOlderStatusDoesNotReplaceNewer(t *testing.T) {
+	f := freeze(t, []string{ours}, false)
+	reported := f.work.DeepCopy()
+	reported.Status.Conditions = f.status(workv1.WorkAvailable, "Reported").Status.Conditions
+	if _, err := f.works.UpdateStatus(t.Context(), reported, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	refused := metav1.Condition{Type: workv1.WorkApplied, Status: metav1.ConditionFalse, Reason: "TooLarge", LastTransitionTime: metav1.Now()}
+	if err := f.SetCondition(t.Context(), f.work.UID, refused); !apierrors.IsConflict(err) {
+		t.Errorf("got %v, want a conflict", err)
+	}
+	has := func(want ...string) {
+		t.Helper()
+		conditions := f.get().Status.Conditions
+		for _, kind := range want {
+			if meta.FindStatusCondition(conditions, kind) == nil {
+				t.Errorf("no condition %s in %v", kind, conditions)
+			}
+		}
+	}
+	has(workv1.WorkAvailable)
+	// The next attempt knows what is stored.
+	if err := f.SetCondition(t.Context(), f.work.UID, refused); err != nil {
+		t.Error(err)
+	}
+	has(workv1.WorkAvailable, workv1.WorkApplied, workv1.WorkReady)
+}
