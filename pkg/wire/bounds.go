@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
@@ -50,6 +51,7 @@ type structure struct {
 	item   int // bytes of an item or a member
 	limit  int // index in limitedItems, of items; -1: none
 	value  int // bytes of the value itself, which is behind a pointer
+	text   int // the most bytes of a string as it is written; 0: [bound] says
 }
 
 type field struct {
@@ -93,10 +95,16 @@ func newStructure(t reflect.Type) *structure {
 			return nil
 		}
 		return s
-	default:
-		return nil
+	case reflect.String:
+		if t == reflect.TypeFor[types.UID]() {
+			return &structure{text: maxEscaped * MaxUID}
+		}
 	}
+	return nil
 }
+
+// maxEscaped is how many bytes the escape of one is.
+const maxEscaped = len(`\u0061`)
 
 func limitOf(item reflect.Type) int {
 	for i := range limitedItems {
@@ -155,7 +163,8 @@ func checkStructure(text []byte, t reflect.Type) error {
 type reader struct {
 	text  []byte
 	at    int
-	left  int // bytes that it may still become
+	key   []byte // the last one
+	left  int    // bytes that it may still become
 	err   error
 	items [len(limitedItems)]int
 }
@@ -206,7 +215,9 @@ func (r *reader) value(s *structure, depth int) {
 	case c == '{' || c == '[':
 		r.skip(depth)
 	case c == '"':
-		r.quoted()
+		if text := r.quoted(); s != nil && s.text > 0 && len(text) > s.text && r.err == nil {
+			r.err = tooLong(string(r.key), text, s.text/maxEscaped)
+		}
 	default:
 		for r.at++; r.at < len(r.text); r.at++ {
 			switch r.text[r.at] {
@@ -229,7 +240,7 @@ func (r *reader) object(s *structure, depth int) {
 			r.at++
 			return
 		case '"':
-			key := r.quoted()
+			r.key = r.quoted()
 			if r.next() == ':' {
 				r.at++
 			}
@@ -237,7 +248,7 @@ func (r *reader) object(s *structure, depth int) {
 				r.countItem(s)
 				r.value(s.each, depth)
 			} else {
-				r.value(s.field(key), depth)
+				r.value(s.field(r.key), depth)
 			}
 		default:
 			r.at++
@@ -289,15 +300,21 @@ func (r *reader) skip(depth int) {
 // quoted skips a string and returns what is between its quotes.
 func (r *reader) quoted() []byte {
 	r.at++
-	start := r.at
-	for ; r.at < len(r.text); r.at++ {
-		switch r.text[r.at] {
-		case '\\':
-			r.at++
-		case '"':
-			r.at++
-			return r.text[start : r.at-1]
+	start, end := r.at, -1
+	for r.at < len(r.text) {
+		if end < r.at {
+			if end = bytes.IndexByte(r.text[r.at:], '"'); end < 0 {
+				break
+			}
+			end += r.at
 		}
+		if escape := bytes.IndexByte(r.text[r.at:end], '\\'); escape >= 0 {
+			r.at += escape + 2
+			continue
+		}
+		r.at = end + 1
+		return r.text[start:end]
 	}
+	r.at = len(r.text)
 	return nil
 }

@@ -124,6 +124,16 @@ func TestDecodingIsBounded(t *testing.T) {
 	t.Logf("at most %.1f times the size", worst)
 }
 
+// TestLongIDIsNotDecoded: what is refused for its length alone costs neither a copy nor a second reading.
+func TestLongIDIsNotDecoded(t *testing.T) {
+	h := hostile(1<<20 - 100)["one long text"]
+	e := hostileEvent(h.eventType, h.text, false)
+	_, _ = Decode(e) // the types are read once
+	if got := allocated(func() { _, _ = Decode(e) }); got > 64<<10 {
+		t.Errorf("decoding an id of %d bytes allocates %d bytes", len(h.text), got)
+	}
+}
+
 // TestLists: each list has its limit, however it arrives, and the error names it.
 func TestLists(t *testing.T) {
 	for name, want := range map[string]string{

@@ -54,8 +54,8 @@ func checkTexts(sender string, x extensions) error {
 	return nil
 }
 
-func tooLong(what, text string, limit int) error {
-	return fmt.Errorf("%s %.40q… has %d bytes: want at most %d", what, text, len(text), limit)
+func tooLong[T string | []byte](what string, text T, limit int) error {
+	return fmt.Errorf("%s %.40q… has %d bytes: want at most %d", what, string(text[:min(len(text), 160)]), len(text), limit)
 }
 
 // TooDeep reports whether a manifest is nested deeper than [MaxManifestDepth]. It costs one pass
