@@ -227,17 +227,22 @@ func TestCanary(t *testing.T) {
 	w.until(progressing, "Complete", "^revision 1: 2 of 2 clusters succeeded$")
 	w.runs("a-first", "nginx:1.27")
 	w.runs("b-second", "nginx:1.27")
+	w.healthy("Current Healthy")
+	w.worksHealthy(map[string]string{"a-first": "Current Healthy", "b-second": "Current Healthy"})
 
 	// No node has the label. The rollout waits for the canary.
 	w.edit("10m", "nginx:1.27", nowhere)
 	w.until(progressing, "RollingOut", "^revision 2: 0 of 2 clusters succeeded, 1 have the template; waiting for "+blocker+"$")
 	w.until(rolledOut, "Progressing", "^waiting for "+blocker+"$")
+	w.healthy("InProgress Progressing")
+	w.worksHealthy(map[string]string{"a-first": "InProgress Progressing", "b-second": "Current Healthy"})
 
 	// When its time is over, it stops.
 	w.edit("1s", "nginx:1.27", nowhere)
 	w.until(progressing, "Stopped", "^revision 2: 0 of 2 clusters succeeded, 1 have the template; "+
 		"stopped: 1 cluster failed or timed out, more than allowed: a-first; waiting for "+blocker+"$")
 	w.until(stopped, "TooManyFailures", "a-first; waiting for "+blocker+"$")
+	w.healthy("InProgress Degraded")
 	if d, err := w.deployment("b-second"); err != nil || d.Spec.Template.Spec.NodeSelector != nil || d.Status.ReadyReplicas != 1 {
 		t.Errorf("the other cluster has %+v %v", d, err)
 	}
@@ -248,6 +253,7 @@ func TestCanary(t *testing.T) {
 	w.until(stopped, "AsExpected", "^$")
 	w.runs("a-first", "nginx:1.28")
 	w.runs("b-second", "nginx:1.28")
+	w.healthy("Current Healthy")
 
 	undone, err := revisions.Undo(t.Context(), w.client, setsNS, "web", 1)
 	kit.NoError(t, err)

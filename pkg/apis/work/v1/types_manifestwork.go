@@ -105,6 +105,11 @@ type Manifest struct {
 
 // ManifestWorkStatus is the state of a work on its cluster.
 type ManifestWorkStatus struct {
+	// observedGeneration is the generation that the condition Ready is about. The hub writes it, for tools that
+	// compare it with metadata.generation, as kstatus does.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
 	// conditions describe the work as a whole: Delivered, which the hub writes, and Applied,
 	// Available, DeletionHeld, SpecUntrusted, Deleting, Deleted, and one for each type that the
 	// condition rules of its manifests name. Their observedGeneration is that of the spec they are about.

@@ -37,6 +37,9 @@ const (
 	// while the rollout is paused, and False otherwise. Its message says which clusters it waits for,
 	// and why. Its transition time is when its status or reason changed last.
 	ManifestWorkReplicaSetConditionProgressing = "Progressing"
+	// ManifestWorkReplicaSetConditionReady is True when every chosen cluster succeeded with the template of
+	// status.observedGeneration, and nothing holds the set. Its reason is otherwise that of Progressing, or RemovalsHeld.
+	ManifestWorkReplicaSetConditionReady = "Ready"
 	// ManifestWorkReplicaSetConditionStopped is True while failures stop the rollout. A set whose
 	// rollout never stopped does not have it.
 	ManifestWorkReplicaSetConditionStopped = "Stopped"

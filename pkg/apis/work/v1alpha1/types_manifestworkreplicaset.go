@@ -105,8 +105,13 @@ type LocalPlacementReference struct {
 
 // ManifestWorkReplicaSetStatus summarizes the works of a set.
 type ManifestWorkReplicaSetStatus struct {
+	// observedGeneration is the generation that the condition Ready is about, for tools that compare it with
+	// metadata.generation, as kstatus does.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
 	// conditions of the set: PlacementVerified, PlacementRolledOut, ManifestworkApplied, Progressing,
-	// Stopped, RemovalsHeld.
+	// Stopped, RemovalsHeld, Ready.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

@@ -142,6 +142,7 @@ func decide(in input) plan {
 	}
 	summarize(&p.status, p.rollouts, in)
 	p.removeUnselected(in, unselected)
+	setReady(&p.status, in)
 	return p
 }
 

@@ -107,11 +107,13 @@ func describe(changes []change) []string {
 	return texts
 }
 
-// conditionTexts formats the conditions but those that TestProgress checks.
+// conditionTexts formats the conditions but those that TestProgress checks, and Ready, which follows from them.
 func conditionTexts(conditions []metav1.Condition) []string {
 	texts := make([]string, 0, len(conditions))
 	for _, c := range conditions {
-		if c.Type == workv1alpha1.ManifestWorkReplicaSetConditionProgressing || c.Type == workv1alpha1.ManifestWorkReplicaSetConditionStopped {
+		switch c.Type {
+		case workv1alpha1.ManifestWorkReplicaSetConditionProgressing, workv1alpha1.ManifestWorkReplicaSetConditionStopped,
+			workv1alpha1.ManifestWorkReplicaSetConditionReady:
 			continue
 		}
 		texts = append(texts, strings.TrimSpace(fmt.Sprintf("%s %s %s %s", c.Type, c.Status, c.Reason, c.Message)))

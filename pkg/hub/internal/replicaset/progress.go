@@ -74,6 +74,24 @@ func setProgress(status *workv1alpha1.ManifestWorkReplicaSetStatus, in input, ro
 	}
 }
 
+// setReady sets the condition Ready, the sum of the others, and observedGeneration to what it is about.
+func setReady(status *workv1alpha1.ManifestWorkReplicaSetStatus, in input) {
+	progressing := meta.FindStatusCondition(status.Conditions, workv1alpha1.ManifestWorkReplicaSetConditionProgressing)
+	c := metav1.Condition{
+		Type: workv1alpha1.ManifestWorkReplicaSetConditionReady, Status: metav1.ConditionFalse, ObservedGeneration: in.set.Generation,
+		Reason: progressing.Reason, Message: progressing.Message,
+	}
+	held := meta.FindStatusCondition(status.Conditions, workv1alpha1.ManifestWorkReplicaSetConditionRemovalsHeld)
+	switch {
+	case held != nil && held.Status == metav1.ConditionTrue:
+		c.Reason, c.Message = workv1alpha1.ManifestWorkReplicaSetConditionRemovalsHeld, held.Message
+	case progressing.Reason == workv1alpha1.ReasonComplete:
+		c.Status = metav1.ConditionTrue
+	}
+	status.ObservedGeneration = in.set.Generation
+	conditionSetter(status, in.now)(c)
+}
+
 // progress returns the condition Progressing.
 func progress(in input, rollouts []placementRollout, complete bool, err error) metav1.Condition {
 	c := metav1.Condition{
@@ -183,6 +201,7 @@ func firstTexts(texts []string, total int, separator string) string {
 // setInvalid sets the condition Progressing of a set that cannot be processed.
 func (p *plan) setInvalid(in input) {
 	setProgress(&p.status, in, nil, false, errors.New(p.invalid))
+	setReady(&p.status, in)
 }
 
 // paused reports whether the rollout of a set is paused.

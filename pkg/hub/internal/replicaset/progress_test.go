@@ -153,8 +153,12 @@ func TestProgress(t *testing.T) {
 				t.Errorf("\n got %s\nwant %s", got, c.want)
 			}
 			progressing := meta.FindStatusCondition(p.status.Conditions, workv1alpha1.ManifestWorkReplicaSetConditionProgressing)
-			if progressing.ObservedGeneration != 5 {
-				t.Errorf("observed generation %d", progressing.ObservedGeneration)
+			ready := meta.FindStatusCondition(p.status.Conditions, workv1alpha1.ManifestWorkReplicaSetConditionReady)
+			if want := progressing.Reason == workv1alpha1.ReasonComplete; ready == nil || (ready.Status == metav1.ConditionTrue) != want || ready.Message != progressing.Message {
+				t.Errorf("%+v, want ready %v", ready, want)
+			}
+			if progressing.ObservedGeneration != 5 || p.status.ObservedGeneration != 5 {
+				t.Errorf("observed generations %d, %d", progressing.ObservedGeneration, p.status.ObservedGeneration)
 			}
 		})
 	}
@@ -294,11 +298,12 @@ func TestProgressCost(t *testing.T) {
 	}
 }
 
-// sameRest compares statuses without Progressing.
+// sameRest compares statuses without Progressing, and Ready, which says the same.
 func sameRest(a, b *workv1alpha1.ManifestWorkReplicaSetStatus) bool {
 	rest := func(s *workv1alpha1.ManifestWorkReplicaSetStatus) *workv1alpha1.ManifestWorkReplicaSetStatus {
 		s = s.DeepCopy()
 		meta.RemoveStatusCondition(&s.Conditions, workv1alpha1.ManifestWorkReplicaSetConditionProgressing)
+		meta.RemoveStatusCondition(&s.Conditions, workv1alpha1.ManifestWorkReplicaSetConditionReady)
 		return s
 	}
 	return apiequality.Semantic.DeepEqual(rest(a), rest(b))

@@ -55,6 +55,7 @@ func appendHead(data []byte, work *workv1.ManifestWork) ([]byte, bool) {
 		w.common(c.Reason)
 		w.common(c.Message)
 	}
+	w.number(work.Status.ObservedGeneration)
 	d := work.Status.Delivery
 	w.length(0, d == nil)
 	if d != nil {
@@ -98,6 +99,7 @@ func readHead(data string, work *workv1.ManifestWork) {
 			c.Reason, c.Message = r.common(), r.common()
 		}
 	}
+	work.Status.ObservedGeneration = r.number()
 	if r.length() >= 0 {
 		d := &workv1.DeliveryStatus{Generation: r.number()}
 		for _, at := range deliveryTimes(d) {

@@ -8,11 +8,14 @@ import (
 	"github.com/workwire/workwire/pkg/workstate"
 )
 
-// setReady sets the condition Ready of status, which is to be stored in work, to the sum of the others.
+// setReady sets the condition Ready of status, which is to be stored in work, to the sum of the others, and
+// observedGeneration to what it is about.
 func setReady(work *workv1.ManifestWork, status *workv1.ManifestWorkStatus, now metav1.Time) {
 	if c := meta.FindStatusCondition(status.Conditions, workv1.WorkReady); c != nil && !workv1.IsOfHub(c) {
+		status.ObservedGeneration = c.ObservedGeneration
 		return
 	}
+	status.ObservedGeneration = work.Generation
 	next := *work
 	next.Status = *status
 	c := ready(&next)

@@ -42,7 +42,8 @@ func TestReady(t *testing.T) {
 		}
 		setReady(work, c.status, metav1.Now())
 		got := meta.FindStatusCondition(c.status.Conditions, workv1.WorkReady)
-		if got == nil || string(got.Status)+" "+got.Reason != c.want || !strings.HasPrefix(got.Message, c.message) || got.ObservedGeneration != 2 {
+		if got == nil || string(got.Status)+" "+got.Reason != c.want || !strings.HasPrefix(got.Message, c.message) || got.ObservedGeneration != 2 ||
+			c.status.ObservedGeneration != 2 {
 			t.Errorf("%s: %+v, want %s", name, got, c.want)
 		}
 	}

@@ -1,0 +1,30 @@
+-- Health of a ManifestWork or a ManifestWorkReplicaSet for Argo CD, from the condition Ready that the hub writes.
+local hs = { status = "Progressing", message = "the hub has not seen this generation yet" }
+local annotations = obj.metadata.annotations or {}
+if annotations["workwire.dev/paused"] == "true" then
+  return { status = "Suspended", message = "paused" }
+end
+if obj.status == nil or obj.status.conditions == nil or obj.status.observedGeneration ~= obj.metadata.generation then
+  return hs
+end
+local byType = {}
+for _, condition in ipairs(obj.status.conditions) do
+  byType[condition.type] = condition
+end
+local ready = byType["Ready"]
+if ready == nil then
+  return hs
+end
+hs.message = ready.message
+if ready.status == "True" then
+  hs.status = "Healthy"
+elseif ready.status == "Unknown" then
+  hs.status = "Unknown" -- applied, and nobody watches whether the objects are ready
+else
+  for _, kind in ipairs({ "Degraded", "Stopped", "RemovalsHeld" }) do
+    if byType[kind] ~= nil and byType[kind].status == "True" then
+      hs.status = "Degraded"
+    end
+  end
+end
+return hs

@@ -1,0 +1,88 @@
+package rollout
+
+import (
+	"fmt"
+
+	"github.com/fluxcd/cli-utils/pkg/kstatus/status"
+	lua "github.com/yuin/gopher-lua"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/workwire/workwire/deploy/argocd"
+	"github.com/workwire/workwire/test/kit"
+)
+
+// healthy waits until Flux and Argo CD say this of the set, such as "Current Healthy": kstatus, and the script of
+// deploy/argocd in the interpreter that Argo CD has.
+func (w *canary) healthy(want string) {
+	w.Helper()
+	kit.Eventually(w, "the set is "+want, func() error {
+		set, err := w.client.WorkV1alpha1().ManifestWorkReplicaSets(setsNS).Get(w.Context(), "web", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		return w.health(set, want)
+	})
+}
+
+// worksHealthy is the same of each work of the set, by cluster.
+func (w *canary) worksHealthy(want map[string]string) {
+	w.Helper()
+	kit.Eventually(w, fmt.Sprintf("the works are %v", want), func() error {
+		for cluster, want := range want {
+			works, err := w.client.WorkV1().ManifestWorks(cluster).List(w.Context(), metav1.ListOptions{})
+			if err != nil || len(works.Items) != 1 {
+				return fmt.Errorf("%s has %d works, %w", cluster, len(works.Items), err)
+			}
+			if err := w.health(&works.Items[0], want); err != nil {
+				return fmt.Errorf("%s: %w", cluster, err)
+			}
+		}
+		return nil
+	})
+}
+
+// health returns an error unless Flux and Argo CD say this of an object.
+func (w *canary) health(object any, want string) error {
+	w.Helper()
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
+	kit.NoError(w, err)
+	flux, err := status.Compute(&unstructured.Unstructured{Object: content})
+	kit.NoError(w, err)
+	state := lua.NewState()
+	defer state.Close()
+	state.SetGlobal("obj", luaValue(state, content))
+	kit.NoError(w, state.DoString(argocd.Health))
+	argo := state.CheckTable(-1)
+	if got := fmt.Sprint(flux.Status, " ", argo.RawGetString("status")); got != want {
+		return fmt.Errorf("%s, want %s: %s; %s", got, want, flux.Message, argo.RawGetString("message"))
+	}
+	return nil
+}
+
+// luaValue returns decoded JSON as Lua has it.
+func luaValue(state *lua.LState, v any) lua.LValue {
+	switch v := v.(type) {
+	case map[string]any:
+		table := state.NewTable()
+		for key, member := range v {
+			table.RawSetString(key, luaValue(state, member))
+		}
+		return table
+	case []any:
+		table := state.NewTable()
+		for _, item := range v {
+			table.Append(luaValue(state, item))
+		}
+		return table
+	case string:
+		return lua.LString(v)
+	case bool:
+		return lua.LBool(v)
+	case int64:
+		return lua.LNumber(v)
+	default:
+		return lua.LNil
+	}
+}
