@@ -499,11 +499,14 @@ func TestNamespaceBeingDeleted(t *testing.T) {
 		t.Error("joined without a namespace")
 	}
 	release(t, namespaces, name)
-	w.await(name, "available", available)
-	made, err := namespaces.Get(t.Context(), name, metav1.GetOptions{})
-	if err != nil || made.UID == namespace.UID {
-		t.Errorf("namespace %v, %v", made, err)
-	}
+	kit.Eventually(t, "the namespace is made again", func() error {
+		made, err := namespaces.Get(t.Context(), name, metav1.GetOptions{})
+		if err == nil && made.UID == namespace.UID {
+			err = errors.New("it is still the one before")
+		}
+		return err
+	})
+	w.await(name, "joined", joined)
 }
 
 // release lets a deleted namespace go.
