@@ -4,15 +4,12 @@ local annotations = obj.metadata.annotations or {}
 if annotations["workwire.dev/paused"] == "true" then
   return { status = "Suspended", message = "paused" }
 end
-if obj.status == nil or obj.status.conditions == nil or obj.status.observedGeneration ~= obj.metadata.generation then
-  return hs
-end
 local byType = {}
-for _, condition in ipairs(obj.status.conditions) do
+for _, condition in ipairs((obj.status or {}).conditions or {}) do
   byType[condition.type] = condition
 end
 local ready = byType["Ready"]
-if ready == nil then
+if ready == nil or ready.observedGeneration ~= obj.metadata.generation then
   return hs
 end
 hs.message = ready.message

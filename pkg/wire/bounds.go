@@ -95,12 +95,9 @@ func newStructure(t reflect.Type) *structure {
 			return nil
 		}
 		return s
-	case reflect.String:
-		if t == reflect.TypeFor[types.UID]() {
-			return &structure{text: maxEscaped * MaxUID}
-		}
+	default:
+		return nil
 	}
-	return nil
 }
 
 // maxEscaped is how many bytes the escape of one is.
@@ -124,7 +121,11 @@ func (s *structure) addFields(t reflect.Type) {
 		case f.Anonymous && name == "":
 			s.addFields(f.Type)
 		case f.IsExported():
-			if inner := newStructure(f.Type); inner != nil {
+			inner := newStructure(f.Type)
+			if f.Type == reflect.TypeFor[types.UID]() && (t == reflect.TypeFor[SpecVersion]() || t == reflect.TypeFor[StatusVersion]()) {
+				inner = &structure{text: maxEscaped * MaxUID} // other UIDs have no limit of their own
+			}
+			if inner != nil {
 				if name == "" {
 					name = f.Name
 				}

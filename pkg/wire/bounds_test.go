@@ -134,6 +134,19 @@ func TestLongIDIsNotDecoded(t *testing.T) {
 	}
 }
 
+// TestOtherUIDs: only ids of works are limited, and not those of objects that sources have of their own.
+func TestOtherUIDs(t *testing.T) {
+	long := types.UID(strings.Repeat("u", 10*MaxUID))
+	e, err := Encode(&Status{UID: "u", Agent: "a", Cluster: "c", Action: Update, Meta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{{UID: long}}}}, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := Decode(e)
+	if s, ok := m.(*Status); err != nil || !ok || len(s.Meta.OwnerReferences) != 1 || s.Meta.OwnerReferences[0].UID != long {
+		t.Errorf("%+v %v", m, err)
+	}
+}
+
 // TestLists: each list has its limit, however it arrives, and the error names it.
 func TestLists(t *testing.T) {
 	for name, want := range map[string]string{

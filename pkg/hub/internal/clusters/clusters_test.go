@@ -506,6 +506,7 @@ func TestNamespaceBeingDeleted(t *testing.T) {
 		}
 		return err
 	})
+	w.await(name, "available", available)
 	w.await(name, "joined", joined)
 }
 
