@@ -6,18 +6,8 @@
 //	func TestMain(m *testing.M) { controlplane.Main(m, controlplane.Planes{Hub: &plane}) }
 //
 // One control plane serves all tests of a package; they keep apart by namespace, see
-// [Plane.Namespace]. With Shared, the package uses a control plane that several packages share, if there
-// is one, also while they run side by side. hack/with-planes.sh starts one of each [Role] for a
-// command and sets WORKWIRE_TEST_HUB_KUBECONFIG and WORKWIRE_TEST_SPOKE_KUBECONFIG to the paths of
-// their kubeconfigs:
-//
-//	hack/with-planes.sh go test ./pkg/runtime/leader ./pkg/agent/internal/applied
-//
-// A package needs control planes of its own, by default or from [Start], when its tests
-// count the requests or objects of the whole cluster, change cluster-scoped objects that others
-// use, run controllers of all namespaces, or stop the API server. make test does not share:
-// starting one costs 2 to 3 CPU seconds, and the go command caches no results of tests that run on
-// a shared one.
+// [Plane.Namespace]. A test that stops the API server, or counts what the whole of it has, starts its own with
+// [StartFor]. Starting one costs 2 to 3 CPU seconds.
 package controlplane
 
 import (
@@ -27,7 +17,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -67,7 +56,7 @@ type Plane struct {
 	// datastore is the URL of a database without a password, empty for etcd.
 	datastore string
 	dir       string
-	process   *process.Process // nil for a shared control plane
+	process   *process.Process
 }
 
 // Planes are the control planes that the tests of a package share.
@@ -78,9 +67,6 @@ type Planes struct {
 	Hub, Spoke **Plane
 	// Bare leaves out the custom resources.
 	Bare bool
-	// Shared uses the control planes of the test run, if there are any. Other packages use them at the
-	// same time.
-	Shared bool
 	// Setup is called before the tests, unless it is nil. It returns a function that is called after
 	// them, which may be nil.
 	Setup func() (teardown func() error, err error)
@@ -130,27 +116,12 @@ func (p Planes) start(plane **Plane, role Role, definitions []*apiextensionsv1.C
 	if plane == nil {
 		return nil
 	}
-	start := Start
-	if p.Shared {
-		start = Shared
-	}
-	if *plane, err = start(role); err != nil || p.Bare {
+	if *plane, err = Start(role); err != nil || p.Bare {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
 	return install.CRDs(ctx, (*plane).REST(), definitions...)
-}
-
-// Shared returns the control plane of the test run, or starts one if there is none. Stop must be
-// called.
-func Shared(role Role) (*Plane, error) {
-	kubeconfig := os.Getenv("WORKWIRE_TEST_" + strings.ToUpper(string(role)) + "_KUBECONFIG")
-	if kubeconfig == "" {
-		return Start(role)
-	}
-	p := &Plane{Kubeconfig: kubeconfig}
-	return p, p.connect()
 }
 
 // connect reads the kubeconfig.
@@ -205,11 +176,8 @@ func StartFor(t testing.TB, role Role) *Plane {
 	return p
 }
 
-// Stop ends the control plane and removes its files, unless it is shared. It must be called once.
+// Stop ends the control plane and removes its files. It must be called once.
 func (p *Plane) Stop() error {
-	if p.process == nil {
-		return nil
-	}
 	err := errors.Join(p.process.Stop(), p.process.Wait())
 	if err != nil {
 		err = fmt.Errorf("controlplane: the control plane in %s did not stop clean: %w", p.dir, err)

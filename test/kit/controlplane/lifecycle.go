@@ -15,10 +15,10 @@ import (
 	"github.com/workwire/workwire/test/kit/process"
 )
 
-// Halt stops a control plane that is not shared, for [Plane.Continue] or [Plane.Restore].
+// Halt stops a control plane, for [Plane.Continue] or [Plane.Restore].
 func (p *Plane) Halt() error { return errors.Join(p.process.Stop(), p.process.Wait()) }
 
-// Kill kills all processes of a control plane that is not shared, as a crash of the machine does.
+// Kill kills all processes of a control plane, as a crash of the machine does.
 func (p *Plane) Kill() error {
 	children, err := p.children()
 	if err != nil {
@@ -43,8 +43,7 @@ func (p *Plane) Continue() error {
 	return nil
 }
 
-// Freeze stops all processes of a control plane that is not shared, as a debugger does, until thaw
-// is called.
+// Freeze stops all processes of a control plane, as a debugger does, until thaw is called.
 func (p *Plane) Freeze() (thaw func() error, err error) {
 	children, err := p.children()
 	if err != nil {

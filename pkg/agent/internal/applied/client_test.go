@@ -30,7 +30,7 @@ import (
 
 var plane *controlplane.Plane
 
-func TestMain(m *testing.M) { controlplane.Main(m, controlplane.Planes{Hub: &plane, Shared: true}) }
+func TestMain(m *testing.M) { controlplane.Main(m, controlplane.Planes{Hub: &plane}) }
 
 // cluster is what a test has of the API server.
 type cluster struct {

@@ -27,7 +27,7 @@ import (
 var plane *controlplane.Plane
 
 func TestMain(m *testing.M) {
-	controlplane.Main(m, controlplane.Planes{Hub: &plane, Bare: true, Shared: true})
+	controlplane.Main(m, controlplane.Planes{Hub: &plane, Bare: true})
 }
 
 var (

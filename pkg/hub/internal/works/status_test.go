@@ -27,7 +27,7 @@ import (
 
 var plane *controlplane.Plane
 
-func TestMain(m *testing.M) { controlplane.Main(m, controlplane.Planes{Hub: &plane, Shared: true}) }
+func TestMain(m *testing.M) { controlplane.Main(m, controlplane.Planes{Hub: &plane}) }
 
 const ours, other = workv1.ManifestWorkFinalizer, "example.com/other"
 
