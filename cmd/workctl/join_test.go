@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 
@@ -23,35 +21,6 @@ import (
 	"github.com/workwire/workwire/pkg/wire"
 	"github.com/workwire/workwire/test/kit"
 )
-
-// TestTransportOfTheQuickStart: the command of the page makes a transport configuration that workctl reads, of the
-// example's certificates.
-func TestTransportOfTheQuickStart(t *testing.T) {
-	page, err := os.ReadFile("../../docs/quickstart.md")
-	kit.NoError(t, err)
-	command := regexp.MustCompile(`(?m)^sed .*hub1\.yaml$`).FindString(string(page))
-	dir := t.TempDir()
-	kit.NoError(t, os.CopyFS(filepath.Join(dir, "deploy/kustomize/example"), os.DirFS("../../deploy/kustomize/example")))
-	_, err = run(t.Context(), t, "certs", "ensure", "--config="+filepath.Join(dir, "deploy/kustomize/example/certificates.yaml"))
-	kit.NoError(t, err)
-	sed := exec.CommandContext(t.Context(), "sh", "-c", command)
-	sed.Dir = dir
-	out, err := sed.CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	t.Chdir(dir)
-	c, err := config.Load("hub1.yaml")
-	kit.NoError(t, err)
-	if c.BrokerHost != "broker.example.com:8883" {
-		t.Errorf("the broker is %s", c.BrokerHost)
-	}
-	for _, file := range []config.PEM{c.CA, c.ClientCert, c.ClientKey} {
-		if _, err := os.Stat(file.File); err != nil {
-			t.Error(err)
-		}
-	}
-}
 
 // TestJoin has a cluster join that nobody knew, and an agent with its transport configuration
 // answer at the broker.

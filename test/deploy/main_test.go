@@ -133,10 +133,7 @@ func (c *cluster) try(script string) (stdout, stderr string, err error) {
 	c.Helper()
 	ctx, cancel := context.WithTimeout(c.Context(), 2*kit.Patience)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", script)
-	cmd.Dir = c.root
-	home := filepath.Join(c.root, "home") // for what kubectl and Helm keep
-	cmd.Env = append(os.Environ(), "PATH="+c.path, "HOME="+home, "XDG_CACHE_HOME="+home, "XDG_CONFIG_HOME="+home, "XDG_DATA_HOME="+home)
+	cmd := c.command(ctx, "-c", script)
 	if c.Plane != nil {
 		cmd.Env = append(cmd.Env, "KUBECONFIG="+c.Kubeconfig)
 	}
@@ -144,6 +141,15 @@ func (c *cluster) try(script string) (stdout, stderr string, err error) {
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err = cmd.Run()
 	return out.String(), errs.String(), err
+}
+
+// command returns a bash in the root of the copy that ends at the first error.
+func (c *cluster) command(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, "bash", append([]string{"-euo", "pipefail"}, args...)...)
+	cmd.Dir = c.root
+	home := filepath.Join(c.root, "home") // for what kubectl and Helm keep
+	cmd.Env = append(os.Environ(), "PATH="+c.path, "HOME="+home, "XDG_CACHE_HOME="+home, "XDG_CONFIG_HOME="+home, "XDG_DATA_HOME="+home)
+	return cmd
 }
 
 // write writes a file below the root.
