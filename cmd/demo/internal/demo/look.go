@@ -13,6 +13,7 @@ import (
 
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	workwirev1alpha1 "github.com/workwire/workwire/pkg/apis/workwire/v1alpha1"
 	"github.com/workwire/workwire/test/kit/process"
 )
 
@@ -33,6 +34,8 @@ func (s *stage) viewer(ctx context.Context) (string, error) {
 	role := &rbacv1.ClusterRole{ObjectMeta: name, Rules: []rbacv1.PolicyRule{
 		{APIGroups: []string{workv1.GroupName}, Resources: []string{"manifestworks", "manifestworkreplicasets"}, Verbs: read},
 		{APIGroups: []string{clusterv1.GroupName}, Resources: []string{"managedclusters"}, Verbs: read},
+		{APIGroups: []string{workwirev1alpha1.GroupName}, Resources: []string{"manifestworkreplicasetrevisions"}, Verbs: read},
+		{APIGroups: []string{""}, Resources: []string{"events"}, Verbs: read},
 	}}
 	if _, err = client.RbacV1().ClusterRoles().Create(ctx, role, options); err != nil {
 		return "", fmt.Errorf("create a ClusterRole for the dashboard: %w", err)

@@ -1,10 +1,15 @@
 package dashboard
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
+	"image"
+	"image/color"
+	"image/png"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,10 +23,11 @@ import (
 	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/network"
 	devtools "github.com/chromedp/cdproto/page"
-	"github.com/chromedp/cdproto/runtime"
+	cdruntime "github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	clusterv1alpha1 "github.com/workwire/workwire/pkg/apis/cluster/v1alpha1"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
@@ -79,7 +85,7 @@ func (b *tab) observe(event any) {
 		if e.Entry.Level == log.EntryLevelError && !strings.Contains(e.Entry.Text, "401") { // the login form
 			b.faults = append(b.faults, e.Entry.Text+" "+e.Entry.URL)
 		}
-	case *runtime.EventExceptionThrown:
+	case *cdruntime.EventExceptionThrown:
 		b.faults = append(b.faults, e.ExceptionDetails.Text)
 	}
 }
@@ -194,11 +200,17 @@ func TestChromium(t *testing.T) {
 	t.Parallel()
 	kit.Chromium.Require(t)
 	works, clusters := exampleFleet(1000, 10)
-	for _, work := range works[:400] {
-		work.Labels[workv1.ReplicaSetLabelKey] = "apps.shop"
+	for i, work := range works[:5000] {
+		if set := map[int]string{3: "apps.ingress", 7: "apps.shop"}[i%10]; set != "" {
+			work.Labels[workv1.ReplicaSetLabelKey] = set
+		}
+	}
+	works[7].Spec.Workload.Manifests = []workv1.Manifest{
+		{RawExtension: runtime.RawExtension{Raw: []byte(`{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"web","namespace":"shop"},"spec":{"replicas":3}}`)}},
+		{RawExtension: runtime.RawExtension{Raw: []byte(`{"apiVersion":"v1","kind":"Secret","metadata":{"name":"web","namespace":"shop"},"stringData":{"password":"hunter"}}`)}},
 	}
 	stub := newStub(t, works, clusters, exampleSets())
-	s := startSite(t, stub.config())
+	s := startSite(t, stub.serve(t))
 	s.clock.set(epoch.Add(17 * 60e9))
 	b := openTab(t, s)
 	t.Cleanup(func() {
@@ -226,6 +238,7 @@ func TestChromium(t *testing.T) {
 		{"works", "/works?state=failed", "Works", "1–50 of 500 works"},
 		{"cluster", "/clusters/cluster-0004", "Cluster cluster-0004", "1–10 of 10 works"},
 		{"work", "/works/cluster-0001/pay-7", "Work pay-7", "exceeded quota"},
+		{"yaml", "/works/cluster-0001/pay-7/yaml", "YAML of work pay-7", "password: (hidden)"},
 		{"replicasets", "/replicasets", "Replica sets", "2 replica sets"},
 		{"replicaset", "/replicasets/apps/shop", "Replica set apps/shop", "120 of 500"},
 		{"live", "/live", "Live", "Nothing has changed yet"},
@@ -239,13 +252,13 @@ func TestChromium(t *testing.T) {
 			}
 			b.checkPaint(p.name)
 			b.checkAccessibility()
-			b.shot(p.name)
+			b.checkLayout(p.name)
 		})
 	}
 	b.t = t
 	b.checkFilter()
 	b.checkKeyboard()
-	b.checkColours()
+	b.checkExpanded(stub, works[7])
 	b.checkLive(stub, works[7])
 
 	b.run(chromedp.Click("form[action='/logout'] button"))
@@ -284,7 +297,7 @@ func (b *tab) checkAccessibility() {
 			continue
 		}
 		roles[role]++
-		if slices.Contains([]string{"link", "button", "textbox", "searchbox", "combobox", "navigation", "region", "table", "image", "search", "log"}, role) && text(node.Name) == "" {
+		if slices.Contains([]string{"link", "button", "DisclosureTriangle", "textbox", "searchbox", "combobox", "navigation", "region", "table", "image", "search", "log"}, role) && text(node.Name) == "" {
 			b.t.Errorf("a %s without a name", role)
 		}
 	}
@@ -341,17 +354,76 @@ func scheme(name string) chromedp.Action[chromedp.Void] {
 	return command(emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: name}}})
 }
 
-// checkColours looks at the page in the dark.
-func (b *tab) checkColours() {
+// window has pages see a window of a size, without a scale of its own.
+func window(width, height int64) chromedp.Action[chromedp.Void] {
+	return command(emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: width, Height: height, DeviceScaleFactor: 1})
+}
+
+// Elements that stand out of the window, unless they are in something that scrolls, and short texts that are broken into lines.
+const (
+	tooWide = `Array.from(document.querySelectorAll('body *')).filter(e => !e.closest('.scroll, pre, .hidden, .skip') && e.getClientRects().length > 0 &&
+		(e.getBoundingClientRect().right > innerWidth + 1 || e.getBoundingClientRect().left < 0)).map(e => e.outerHTML.slice(0, 100)).join('; ')`
+	broken = `Array.from(document.querySelectorAll('label, dt, button, .state, .tag, thead th, header nav a, td > a, .legend a, time')).filter(e => {
+		const range = document.createRange();
+		range.selectNodeContents(e);
+		const height = range.getBoundingClientRect().height;
+		return height > 1.8 * parseFloat(getComputedStyle(e).lineHeight || 20);
+	}).map(e => e.outerHTML.slice(0, 100)).join('; ')`
+)
+
+// checkLayout looks at the page in wide and narrow windows, in both themes: nothing is beyond the window, and no label is broken.
+func (b *tab) checkLayout(name string) {
 	b.t.Helper()
-	background := "getComputedStyle(document.body).backgroundColor"
-	light := script[string](b, background)
-	b.run(scheme("dark"))
-	if dark := script[string](b, background); dark == light {
-		b.t.Errorf("dark is %s, light %s", dark, light)
+	backgrounds := map[string]bool{}
+	for _, width := range []int64{1400, 420} {
+		for _, theme := range []string{"light", "dark"} {
+			b.run(window(width, 900), scheme(theme))
+			if page := script[int64](b, "document.documentElement.scrollWidth"); page > width {
+				b.t.Errorf("%d px: the page is %d wide", width, page)
+			}
+			if beyond := script[string](b, tooWide); beyond != "" {
+				b.t.Errorf("%d px: beyond the window: %s", width, beyond)
+			}
+			if lines := script[string](b, broken); lines != "" {
+				b.t.Errorf("%d px: in more than one line: %s", width, lines)
+			}
+			backgrounds[script[string](b, "getComputedStyle(document.body).backgroundColor")] = true
+			b.shot(fmt.Sprintf("%s-%d-%s", name, width, theme))
+		}
 	}
-	b.shot("fleet-dark")
-	b.run(scheme("light"))
+	if len(backgrounds) != 2 {
+		b.t.Errorf("both themes look alike: %v", backgrounds)
+	}
+	b.run(window(1400, 900), scheme("light"))
+}
+
+// checkExpanded: a message is read to its end once expanded, and stays so while the page refreshes itself.
+func (b *tab) checkExpanded(stub *stubAPI, work *workv1.ManifestWork) {
+	b.t.Helper()
+	b.run(window(420, 900))
+	b.visit("/works?state=failed")
+	b.await("the page follows", "document.querySelector('#follow').dataset.state === 'on'")
+	id := "why-" + work.Namespace + "/" + work.Name
+	summary := "document.getElementById('" + id + "').firstElementChild"
+	cut := summary + ".scrollWidth > " + summary + ".clientWidth"
+	if !script[bool](b, cut) {
+		b.t.Error("the message is not cut before it is expanded")
+	}
+	script[bool](b, summary+".click(), "+summary+".marked = true")
+	b.await("the whole message", "!("+cut+") && "+summary+".innerText.includes('limited: cpu=10')")
+	stub.change(b.t, work)
+	b.await("the page has refreshed itself, and the message is expanded", "!"+summary+".marked && "+summary+".parentElement.open")
+	b.run(window(1400, 900))
+	b.visit("/works/" + work.Namespace + "/" + work.Name)
+	if hidden := script[int](b, "document.querySelectorAll('.copy[hidden]').length"); hidden != 0 {
+		b.t.Errorf("%d buttons that copy are hidden on loopback", hidden)
+	}
+	if text := script[string](b, "document.querySelector('.commands').innerText"); !strings.Contains(text, "workctl explain work "+work.Name+" -n "+work.Namespace) {
+		b.t.Errorf("commands: %s", text)
+	}
+	if text := script[string](b, "document.querySelector('#h-events').parentElement.innerText"); !strings.Contains(text, "AppliedManifestWorkFailed") {
+		b.t.Errorf("events: %s", text)
+	}
 }
 
 // checkLive: a page that is open shows a change, in place.
@@ -396,5 +468,39 @@ func (b *tab) shot(name string) {
 		return cdp.Call(ctx, t, devtools.CaptureScreenshot, devtools.CaptureScreenshotParams{Format: devtools.CaptureScreenshotFormatPng})
 	})
 	kit.NoError(b.t, os.MkdirAll(*screenshots, 0o755))
-	kit.NoError(b.t, os.WriteFile(filepath.Join(*screenshots, "dashboard-"+name+".png"), shot.Data, 0o644))
+	kit.NoError(b.t, os.WriteFile(filepath.Join(*screenshots, "dashboard-"+name+".png"), fewColours(b.t, shot.Data), 0o644))
+}
+
+// fewColours returns a PNG with at most 256 of its colours, which is a third as long.
+func fewColours(t testing.TB, data []byte) []byte {
+	t.Helper()
+	full, err := png.Decode(bytes.NewReader(data))
+	kit.NoError(t, err)
+	count := map[color.Color]int{}
+	for y := range full.Bounds().Dy() {
+		for x := range full.Bounds().Dx() {
+			count[full.At(x, y)]++
+		}
+	}
+	var palette color.Palette
+	near := map[[3]uint32]bool{} // of colours that look alike, the most common is enough
+	for _, c := range slices.SortedFunc(maps.Keys(count), func(a, b color.Color) int { return count[b] - count[a] }) {
+		r, g, b, _ := c.RGBA()
+		if key := [3]uint32{r >> 12, g >> 12, b >> 12}; !near[key] && len(palette) < 256 {
+			near[key], palette = true, append(palette, c)
+		}
+	}
+	few := image.NewPaletted(full.Bounds(), palette)
+	index := map[color.Color]uint8{}
+	for c := range count {
+		index[c] = uint8(palette.Index(c))
+	}
+	for y := range full.Bounds().Dy() {
+		for x := range full.Bounds().Dx() {
+			few.SetColorIndex(x, y, index[full.At(x, y)])
+		}
+	}
+	var b bytes.Buffer
+	kit.NoError(t, (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&b, few))
+	return b.Bytes()
 }

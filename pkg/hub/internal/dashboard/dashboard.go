@@ -247,6 +247,7 @@ func (d *Dashboard) handler() http.Handler {
 	page("/works", "works", d.worksPage)
 	page("/clusters/{cluster}", "cluster", d.clusterPage)
 	page("/works/{cluster}/{name}", "work", d.workPage)
+	page("/works/{cluster}/{name}/yaml", "yaml", d.yamlPage)
 	page("/replicasets", "sets", d.setsPage)
 	page("/replicasets/{namespace}/{name}", "set", d.setPage)
 	page("/live", "live", d.livePage)

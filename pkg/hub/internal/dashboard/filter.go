@@ -21,6 +21,7 @@ const (
 type filter struct {
 	State    state
 	Cluster  string // exact name
+	Cause    string // of works: exact, as [workRow] has it
 	Text     string // in the name, the cluster or the reason, without regard to case
 	Selector string // label selector, as kubectl's -l
 	Page     int    // from 1
@@ -33,8 +34,8 @@ type filter struct {
 // Problem nothing matches.
 func parseFilter(query url.Values, states []state) filter {
 	get := func(key string) string { return strings.TrimSpace(query.Get(key)) }
-	f := filter{State: state(get("state")), Cluster: get("cluster"), Text: get("q"), Selector: get("selector"), Page: 1}
-	for _, key := range []string{"state", "cluster", "q", "selector"} {
+	f := filter{State: state(get("state")), Cluster: get("cluster"), Cause: get("cause"), Text: get("q"), Selector: get("selector"), Page: 1}
+	for _, key := range []string{"state", "cluster", "cause", "q", "selector"} {
 		if len(query.Get(key)) > maxFilterText {
 			return filter{Page: 1, Problem: fmt.Sprintf("%s is longer than %d bytes", key, maxFilterText)}
 		}
@@ -61,13 +62,13 @@ func parseFilter(query url.Values, states []state) filter {
 
 // Empty reports whether everything matches.
 func (f filter) Empty() bool {
-	return f.State == "" && f.Cluster == "" && f.Text == "" && f.Selector == "" && f.Problem == ""
+	return f.State == "" && f.Cluster == "" && f.Cause == "" && f.Text == "" && f.Selector == "" && f.Problem == ""
 }
 
 // query returns the query of the URL with this filter and another page, "" for none.
 func (f filter) query(page int) string {
 	q := url.Values{}
-	for key, value := range map[string]string{"state": string(f.State), "cluster": f.Cluster, "q": f.Text, "selector": f.Selector} {
+	for key, value := range map[string]string{"state": string(f.State), "cluster": f.Cluster, "cause": f.Cause, "q": f.Text, "selector": f.Selector} {
 		if value != "" {
 			q.Set(key, value)
 		}
@@ -101,7 +102,7 @@ func (f filter) matchesText(values ...string) bool {
 }
 
 func (f filter) matchesWork(row *workRow) bool {
-	return f.Problem == "" && (f.State == "" || f.State == row.State) && (f.Cluster == "" || f.Cluster == row.Namespace) &&
+	return f.Problem == "" && (f.State == "" || f.State == row.State) && (f.Cluster == "" || f.Cluster == row.Namespace) && (f.Cause == "" || f.Cause == row.Cause) &&
 		f.matchesLabels(row.Labels) && f.matchesText(row.Name, row.Namespace, row.Why)
 }
 

@@ -7,13 +7,15 @@ import (
 )
 
 func TestFilter(t *testing.T) {
-	row := &workRow{Namespace: "c1", Name: "shop", State: stateFailed, Why: "Deployment web: Unschedulable", Labels: map[string]string{"env": "prod"}}
+	row := &workRow{Namespace: "c1", Name: "shop", State: stateFailed, Cause: "NotReady", Why: "Deployment web: Unschedulable", Labels: map[string]string{"env": "prod"}}
 	for query, want := range map[string]bool{
 		"":                                   true,
 		"state=failed":                       true,
 		"state=ready":                        false,
 		"cluster=c1":                         true,
 		"cluster=c":                          false,
+		"cause=NotReady":                     true,
+		"cause=Not":                          false,
 		"q=SHOP":                             true,
 		"q=unsched":                          true,
 		"q=pay":                              false,

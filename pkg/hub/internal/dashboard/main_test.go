@@ -104,12 +104,13 @@ func account(t testing.TB, namespace, name string) (token, user string) {
 	return answer.Status.Token, "system:serviceaccount:" + namespace + ":" + name
 }
 
-// mayList lets a ServiceAccount list works and replica sets in a namespace; "" is everywhere.
-func mayList(t testing.TB, accountNamespace, name, namespace string) {
+// mayList lets a ServiceAccount list works, replica sets and what more says in a namespace; "" is everywhere.
+func mayList(t testing.TB, accountNamespace, name, namespace string, more ...rbacv1.PolicyRule) {
 	t.Helper()
 	rbac := kubernetes.NewForConfigOrDie(plane.REST()).RbacV1()
 	meta := metav1.ObjectMeta{Name: kit.Unique("viewer")}
 	rules := []rbacv1.PolicyRule{{APIGroups: []string{workv1.GroupName}, Resources: []string{worksResource, setsResource}, Verbs: []string{"list"}}}
+	rules = append(rules, more...)
 	subjects := []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: accountNamespace, Name: name}}
 	_, err := rbac.ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: meta, Rules: rules}, metav1.CreateOptions{})
 	kit.NoError(t, err)

@@ -52,7 +52,7 @@ func newPages() (*pages, error) {
 		hash.Write(data)
 	}
 	p.version = hex.EncodeToString(hash.Sum(nil))[:12]
-	for _, name := range []string{"fleet", "works", "cluster", "work", "sets", "set", "live", "login", "error", "rows"} {
+	for _, name := range []string{"fleet", "works", "cluster", "work", "yaml", "sets", "set", "live", "login", "error", "rows"} {
 		t, err := template.New("layout.html").Funcs(functions).ParseFS(files, "templates/layout.html", "templates/parts.html", "templates/"+name+".html")
 		if err != nil {
 			return nil, err
@@ -64,10 +64,11 @@ func newPages() (*pages, error) {
 
 // functions are what templates call.
 var functions = template.FuncMap{
-	"label": label, "ago": ago, "short": short, "plural": plural,
+	"label": label, "ago": ago, "short": short, "plural": plural, "noun": noun,
 	"stamp":   func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
 	"clock":   func(t time.Time) string { return t.UTC().Format("15:04:05") },
 	"percent": func(part, of int) string { return fmt.Sprintf("%.2f", 100*float64(part)/float64(max(of, 1))) },
+	"less":    func(n int) int { return n - 1 },
 	"args":    func(values ...any) []any { return values },
 }
 
@@ -118,6 +119,7 @@ type layout struct {
 	Title   string // of the document, before the product's name
 	Nav     string // the entry of the navigation that this page belongs to
 	Viewer  string // "" for nobody
+	Standby bool   // the replica stands by
 	Notices []string
 	URL     string // of this page
 	Version uint64 // of the snapshot
@@ -134,6 +136,7 @@ type view struct {
 	title, nav string
 	data       any
 	feed       uint64
+	still      bool // the page shows one moment, and does not follow changes
 }
 
 // visit is a request of a viewer.
@@ -160,7 +163,7 @@ func (v *visit) sees(namespaces ...string) (func(string) bool, error) {
 func (d *Dashboard) page(name string, build func(*visit) (view, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		begin := d.cfg.Now()
-		who, err := d.auth.viewer(r.Context(), d.tokenOf(r, r.Header.Get("Dashboard-Refresh") == ""))
+		who, err := d.auth.viewer(r.Context(), d.tokenOf(r, !refreshes(r)))
 		if errors.Is(err, errUnauthenticated) {
 			d.loginForm(w, r, http.StatusUnauthorized, "")
 			return
@@ -176,8 +179,8 @@ func (d *Dashboard) page(name string, build func(*visit) (view, error)) http.Han
 			return
 		}
 		d.render(w, http.StatusOK, name, layout{
-			Title: built.title, Nav: built.nav, Viewer: who.Name, Notices: d.notices(r.Context()), URL: r.URL.RequestURI(),
-			Version: v.snapshot.version, Follow: true, Feed: built.feed, View: built.data,
+			Title: built.title, Nav: built.nav, Viewer: who.Name, Standby: !d.cfg.Leading(), Notices: d.notices(r.Context()), URL: r.URL.RequestURI(),
+			Version: v.snapshot.version, Follow: !built.still, Feed: built.feed, View: built.data,
 		})
 		d.metrics.pages.WithLabelValues(name).Observe(d.cfg.Now().Sub(begin).Seconds())
 	})
@@ -211,11 +214,7 @@ func (d *Dashboard) render(w http.ResponseWriter, status int, name string, l lay
 // notices returns what a viewer must know about the replica that they look at.
 func (d *Dashboard) notices(ctx context.Context) []string {
 	var notices []string
-	switch {
-	case !d.cfg.Leading():
-		notices = append(notices, "This replica of the hub stands by. What it shows comes from the hub's API and is up to date; "+
-			"another replica, or none, is connected to the broker.")
-	case !d.cfg.Connected():
+	if d.cfg.Leading() && !d.cfg.Connected() {
 		notices = append(notices, "The hub has no connection to the broker: nothing is delivered, and statuses are those of before.")
 	}
 	if err := d.cfg.Current(ctx); err != nil {
@@ -249,9 +248,9 @@ func (d *Dashboard) clusterPage(v *visit) (view, error) {
 	if c.Row.Name == "" {
 		return view{}, errNotFound
 	}
+	c.Sets, c.MoreSets = setsOf(v.snapshot, name)
 	if d.cfg.Clusters != nil {
 		if cluster, ok := d.cfg.Clusters.Get(types.NamespacedName{Name: name}); ok {
-			c.Registered = true
 			c.Conditions = newConditionViews(cluster.Status.Conditions, 0)
 			for _, taint := range cluster.Spec.Taints {
 				c.Taints = append(c.Taints, taint.Key+": "+string(taint.Effect))
@@ -262,16 +261,39 @@ func (d *Dashboard) clusterPage(v *visit) (view, error) {
 }
 
 func (d *Dashboard) workPage(v *visit) (view, error) {
+	work, err := v.work()
+	if err != nil {
+		return view{}, err
+	}
+	data := newWorkView(d.facts(work))
+	data.Events = v.events(work)
+	return view{title: work.Name, nav: "works", data: data}, nil
+}
+
+// work returns the work that the path names, with all of its content, if the viewer may see it.
+func (v *visit) work() (*workv1.ManifestWork, error) {
 	key := types.NamespacedName{Namespace: v.r.PathValue("cluster"), Name: v.r.PathValue("name")}
 	sees, err := v.sees(key.Namespace)
 	if err != nil || !sees(key.Namespace) {
-		return view{}, cmp.Or(err, errNotFound)
+		return nil, cmp.Or(err, errNotFound)
 	}
-	work, ok := d.cfg.Works.Get(key)
+	work, ok := v.d.cfg.Works.Get(key)
 	if !ok {
-		return view{}, errNotFound
+		return nil, errNotFound
 	}
-	return view{title: key.Name, nav: "works", data: newWorkView(d.facts(works.Unpack(work)))}, nil
+	return works.Unpack(work), nil
+}
+
+// yamlView is the page of a work's YAML.
+type yamlView struct{ Namespace, Name, YAML string }
+
+func (d *Dashboard) yamlPage(v *visit) (view, error) {
+	work, err := v.work()
+	if err != nil {
+		return view{}, err
+	}
+	text, err := yamlOf(work)
+	return view{title: work.Name + " YAML", nav: "works", still: true, data: yamlView{Namespace: work.Namespace, Name: work.Name, YAML: text}}, err
 }
 
 // facts returns what the hub knows about a work.
@@ -326,7 +348,9 @@ func (d *Dashboard) setPage(v *visit) (view, error) {
 	}
 	sees, err := v.sees()
 	works := d.cfg.Works.OfReplicaSet(key.Namespace + "." + key.Name)
-	return view{title: key.Name, nav: "sets", data: newSetView(set, works, sees, parseFilter(v.r.URL.Query(), workStates))}, err
+	data := newSetView(set, works, sees, parseFilter(v.r.URL.Query(), workStates))
+	data.Revisions, data.Events = v.revisions(set), v.events(set)
+	return view{title: key.Name, nav: "sets", data: data}, err
 }
 
 func (d *Dashboard) livePage(v *visit) (view, error) {

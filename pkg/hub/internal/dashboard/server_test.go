@@ -16,9 +16,13 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/record"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
@@ -86,7 +90,7 @@ func TestAccess(t *testing.T) {
 		{name: "all: works", path: "/works?q=" + west, token: all, code: 200, has: []string{"pay"}, lacks: []string{"shop"}},
 		{name: "all: a cluster", path: "/clusters/" + west, token: all, code: 200, has: []string{"pay"}},
 		{name: "all: a work", path: "/works/" + west + "/pay", token: all, code: 200, has: []string{"ClusterNotFound", "What to do"}},
-		{name: "one: fleet", path: "/", token: one, code: 200, has: []string{east, "1</span> clusters"}, lacks: []string{west, "pay"}},
+		{name: "one: fleet", path: "/", token: one, code: 200, has: []string{east, "1</span> cluster<"}, lacks: []string{west, "pay"}},
 		{name: "one: works", path: "/works", token: one, code: 200, has: []string{"shop"}, lacks: []string{west, "pay"}},
 		{name: "one: its cluster", path: "/clusters/" + east, token: one, code: 200, has: []string{"shop"}},
 		{name: "one: another cluster", path: "/clusters/" + west, token: one, code: 404, lacks: []string{"pay"}},
@@ -403,5 +407,100 @@ func TestTLS(t *testing.T) {
 	}
 	if code, body, _ := s.do(client, s.request(http.MethodGet, "/", "")); code != 200 || !strings.Contains(body, user) {
 		t.Errorf("%d %s", code, body)
+	}
+}
+
+// TestWorkOpened: who opens the page of a work reads its YAML without the values of Secrets, and its events, if the API server lists
+// them to this viewer: the hub lends no right of its own.
+func TestWorkOpened(t *testing.T) {
+	cluster := plane.Namespace(t, "cluster")
+	client := versioned.NewForConfigOrDie(plane.REST()).WorkV1().ManifestWorks(cluster)
+	work := &workv1.ManifestWork{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}
+	work.Spec.Workload.Manifests = []workv1.Manifest{{RawExtension: runtime.RawExtension{
+		Raw: []byte(`{"apiVersion":"v1","kind":"Secret","metadata":{"name":"login","namespace":"default"},"stringData":{"password":"hunter"}}`)}}}
+	work, err := client.Create(t.Context(), work, metav1.CreateOptions{})
+	kit.NoError(t, err)
+	createWork(t, cluster, "pay")
+	recordEvent(t, work, "TooLarge", "the spec of shop is too large")
+	other, err := client.Get(t.Context(), "pay", metav1.GetOptions{})
+	kit.NoError(t, err)
+	recordEvent(t, other, "TooLarge", "the spec of pay is too large")
+
+	s := startSite(t, plane.REST())
+	few, _ := account(t, cluster, "few")
+	mayList(t, cluster, "few", cluster)
+	more, _ := account(t, cluster, "more")
+	mayList(t, cluster, "more", cluster, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"events"}, Verbs: []string{"list"}})
+	none, _ := account(t, cluster, "none")
+
+	page := "/works/" + cluster + "/shop"
+	s.awaitText(page, more, "the spec of shop is too large")
+	if _, body := s.get(page, more); strings.Contains(body, "the spec of pay") {
+		t.Error("an event of another work")
+	}
+	if _, body := s.get(page, few); !strings.Contains(body, "You may not list events in the namespace "+cluster) || strings.Contains(body, "too large") {
+		t.Errorf("without the right to list events: %s", body)
+	}
+	r := s.request(http.MethodGet, page, more)
+	r.Header.Set("Dashboard-Refresh", "1")
+	if _, body, _ := s.do(http.DefaultClient, r); strings.Contains(body, "too large") {
+		t.Error("a page that refreshes itself lists the events again")
+	}
+	s.awaitText(page+"/yaml", few, "uid: "+string(work.UID))
+	if _, body := s.get(page+"/yaml", few); !strings.Contains(body, "password: (hidden)") || strings.Contains(body, "hunter") || strings.Contains(body, "managedFields") {
+		t.Errorf("YAML: %s", body)
+	}
+	for _, path := range []string{page + "/yaml", page, "/works/" + cluster + "/nothing/yaml"} {
+		if code, body := s.get(path, none); code != http.StatusNotFound || strings.Contains(body, string(work.UID)) {
+			t.Errorf("%s, without rights: %d", path, code)
+		}
+	}
+}
+
+// recordEvent records a warning about a work as the hub does.
+func recordEvent(t testing.TB, work *workv1.ManifestWork, reason, message string) {
+	t.Helper()
+	broadcaster := record.NewBroadcaster()
+	defer broadcaster.Shutdown()
+	kubeScheme := runtime.NewScheme()
+	kit.NoError(t, workv1.AddToScheme(kubeScheme))
+	sink := &typedcorev1.EventSinkImpl{Interface: kubernetes.NewForConfigOrDie(plane.REST()).CoreV1().Events("")}
+	broadcaster.StartRecordingToSink(sink)
+	broadcaster.NewRecorder(kubeScheme, corev1.EventSource{Component: "work-hub"}).Event(work, corev1.EventTypeWarning, reason, message)
+	kit.Eventually(t, "the event is stored", func() error {
+		list, err := sink.Interface.List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.uid=" + string(work.UID)})
+		if err == nil && len(list.Items) == 0 {
+			err = errors.New("no event")
+		}
+		return err
+	})
+}
+
+// TestFleetSizes: pages of a fleet of any size are small, because lists have pages, and fit the window; that of a standby too.
+func TestFleetSizes(t *testing.T) {
+	for _, count := range []int{1, 30, 10_000} {
+		t.Run(fmt.Sprint(count), func(t *testing.T) {
+			works, clusters := exampleFleet(count, max(1, 4000/count/40))
+			leading := func() bool { return count != 30 }
+			s := startSite(t, newStub(t, works, clusters, exampleSets()).serve(t), func(c *Config) { c.Leading = leading })
+			s.clock.set(epoch.Add(time.Hour))
+			const most, slowest = 64 << 10, 10 * time.Second // about 45 KB, and 0.2 s with nothing else on two cores
+			for _, path := range []string{"/", "/works", "/?page=200", "/clusters/cluster-0001"} {
+				begin := time.Now()
+				code, body := s.get(path, stubToken)
+				took := time.Since(begin)
+				t.Logf("%s: %d bytes in %s", path, len(body), took)
+				if rows := strings.Count(body, "<tr>"); code != http.StatusOK || len(body) > most || took > slowest || rows > pageSize+10 {
+					t.Errorf("%s: %d, %d bytes with %d rows in %s", path, code, len(body), rows, took)
+				}
+			}
+			t.Run("in Chromium", func(t *testing.T) {
+				b := openTab(t, s)
+				b.t = t
+				defer b.finish()
+				b.login("/")
+				b.checkLayout(fmt.Sprintf("fleet-of-%d", count))
+			})
+		})
 	}
 }

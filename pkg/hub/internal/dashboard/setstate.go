@@ -85,9 +85,14 @@ func setStateOf(set *workv1alpha1.ManifestWorkReplicaSet) (state, time.Time, str
 }
 
 // plural returns "1 cluster", "2 clusters".
-func plural(n int, noun string) string {
+func plural(n int, one string) string {
+	return fmt.Sprintf("%d %s", n, noun(n, one))
+}
+
+// noun returns the noun for n of one.
+func noun(n int, one string) string {
 	if n == 1 {
-		return "1 " + noun
+		return one
 	}
-	return fmt.Sprintf("%d %ss", n, noun)
+	return one + "s"
 }

@@ -3,22 +3,28 @@ package dashboard
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
+	"github.com/workwire/workwire/pkg/hub/revisions"
 	"github.com/workwire/workwire/test/kit"
 )
 
@@ -53,14 +59,30 @@ func newStub(t testing.TB, works []*workv1.ManifestWork, clusters []*clusterv1.M
 	add(worksResource, works)
 	add("managedclusters", clusters)
 	add(setsResource, sets)
+	add("events", []corev1.Event{{
+		Type: corev1.EventTypeWarning, Reason: "AppliedManifestWorkFailed", Count: 3, LastTimestamp: metav1.NewTime(epoch.Add(time.Minute)),
+		Message: `Deployment web: Failed to apply manifest: deployments.apps "web" is forbidden: exceeded quota: compute, requested: cpu=2, used: cpu=9, limited: cpu=10`,
+	}, {Type: corev1.EventTypeNormal, Reason: "Delivered", Count: 1, Message: "The agent has the newest spec", LastTimestamp: metav1.NewTime(epoch)}})
+	var stored []revisions.Revision
+	for _, set := range sets {
+		for number, cause := range []string{"first", "web 1.27.2"} {
+			r := revisions.New(set, fmt.Sprintf("%032d", number), int64(number+1))
+			r.CreationTimestamp, r.Annotations = metav1.NewTime(epoch), map[string]string{"kubernetes.io/change-cause": cause}
+			stored = append(stored, *r)
+		}
+	}
+	add("manifestworkreplicasetrevisions", stored)
 	t.Cleanup(func() { close(s.closed) })
 	return s
 }
 
-func (s *stubAPI) config() *rest.Config {
-	return &rest.Config{
-		Host: "http://stub.invalid", Transport: kit.RoundTripper(s.answer), ContentConfig: rest.ContentConfig{ContentType: "application/json"},
-	}
+// serve serves the API on loopback until the test ends.
+func (s *stubAPI) serve(t testing.TB) *rest.Config {
+	t.Helper()
+	server := httptest.NewServer(&httputil.ReverseProxy{Rewrite: func(*httputil.ProxyRequest) {}, Transport: kit.RoundTripper(s.answer), FlushInterval: -1})
+	t.Cleanup(server.CloseClientConnections)
+	t.Cleanup(server.Close)
+	return &rest.Config{Host: server.URL, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}
 }
 
 func (s *stubAPI) answer(r *http.Request) (*http.Response, error) {
@@ -85,6 +107,9 @@ func (s *stubAPI) answer(r *http.Request) (*http.Response, error) {
 		return response, nil
 	case query.Get("watch") == "true":
 		response.Body = s.watch(r, resource)
+		return response, nil
+	case r.Header.Get("Authorization") == "" && resource == "events":
+		response.StatusCode, response.Body = http.StatusForbidden, http.NoBody
 		return response, nil
 	default:
 		response.Body = io.NopCloser(bytes.NewReader(s.lists[resource]))

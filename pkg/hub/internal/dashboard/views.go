@@ -16,13 +16,26 @@ import (
 	"github.com/workwire/workwire/pkg/workstate/explain"
 )
 
-// firstProblems is how many causes of works that need attention the overview names.
-const firstProblems = 5
+// How many causes of works that need attention the overview names, and messages of each.
+const (
+	firstProblems = 8
+	firstMessages = 3
+)
 
-// problem is a work that needs attention, and how many more there are with the same cause.
+// problem is a cause for which works need attention.
 type problem struct {
+	State    state
+	Cause    string
+	Count    int              // works
+	Messages []problemMessage // the most common first
+	More     int              // works with other messages
+	URL      string           // of the list of its works
+}
+
+// problemMessage is what works with one cause say: the first of them, and how many they are.
+type problemMessage struct {
 	workRow
-	More int
+	Count int
 }
 
 // part is the share of one state in a tally.
@@ -83,13 +96,18 @@ type list[T any] struct {
 type fleetView struct {
 	Clusters, Works tally
 	Problems        []problem // works that failed, or are pending, by cause
-	MoreProblems    int       // works with other causes
+	MoreProblems    int       // works with causes that Problems leaves out
 	Oldest          *workRow  // the work that is pending for the longest time
 	List            list[clusterRow]
 }
 
-// Columns returns the states of works that the list of clusters has columns for.
-func (fleetView) Columns() []state { return workStates }
+// Columns returns the states of works that the list of clusters has columns for: those that a work is in.
+func (v fleetView) Columns() (states []state) {
+	for _, p := range v.Works.Parts {
+		states = append(states, p.State)
+	}
+	return states
+}
 
 // newFleetView returns the overview of what a viewer sees. It costs one pass over the snapshot.
 func newFleetView(s *snapshot, sees func(string) bool, f filter) fleetView {
@@ -112,7 +130,7 @@ func newFleetView(s *snapshot, sees func(string) bool, f filter) fleetView {
 	v.Problems, v.Oldest = problems(s, sees)
 	v.MoreProblems = inWork[stateFailed] + inWork[statePending]
 	for i := range v.Problems {
-		v.MoreProblems -= 1 + v.Problems[i].More
+		v.MoreProblems -= v.Problems[i].Count
 	}
 	v.Clusters = newTally("cluster", clusterStates, inCluster, func(s state) string { return "/" + filter{State: s}.query(1) })
 	v.Works = newTally("work", workStates, inWork, func(s state) string { return "/works" + filter{State: s}.query(1) })
@@ -120,14 +138,18 @@ func newFleetView(s *snapshot, sees func(string) bool, f filter) fleetView {
 	return v
 }
 
-// problems returns the works that failed or are pending by cause, those that failed and the most common first, and the work that
-// is pending for the longest time. They are first in a snapshot.
+// problems returns why works failed or are pending: causes of failures and the most common first, with
+// their messages; and the work that is pending for the longest time. Such works are first in a snapshot.
 func problems(s *snapshot, sees func(string) bool) (all []problem, oldest *workRow) {
 	type cause struct {
 		state state
-		why   string
+		cause string
 	}
-	index := map[cause]int{}
+	type message struct {
+		cause
+		why string
+	}
+	causes, messages := map[cause]int{}, map[message]int{}
 	for i := range s.works {
 		row := &s.works[i]
 		if row.State != stateFailed && row.State != statePending {
@@ -136,20 +158,37 @@ func problems(s *snapshot, sees func(string) bool) (all []problem, oldest *workR
 		if !sees(row.Namespace) {
 			continue
 		}
-		if at, ok := index[cause{row.State, row.Why}]; ok {
-			all[at].More++
+		c := cause{row.State, row.Cause}
+		at, ok := causes[c]
+		if !ok {
+			at = len(all)
+			causes[c], all = at, append(all, problem{State: c.state, Cause: c.cause, URL: "/works" + filter{State: c.state, Cause: c.cause}.query(1)})
+		}
+		all[at].Count++
+		m := message{c, row.Why}
+		if at2, ok := messages[m]; ok {
+			all[at].Messages[at2].Count++
 		} else {
-			index[cause{row.State, row.Why}] = len(all)
-			all = append(all, problem{workRow: *row})
+			messages[m] = len(all[at].Messages)
+			all[at].Messages = append(all[at].Messages, problemMessage{workRow: *row, Count: 1})
 		}
 		if row.State == statePending && !row.Since.IsZero() && (oldest == nil || row.Since.Before(oldest.Since)) {
 			oldest = row
 		}
 	}
 	slices.SortStableFunc(all, func(a, b problem) int {
-		return cmp.Or(cmp.Compare(rank(workStates, a.State), rank(workStates, b.State)), cmp.Compare(b.More, a.More))
+		return cmp.Or(cmp.Compare(rank(workStates, a.State), rank(workStates, b.State)), cmp.Compare(b.Count, a.Count))
 	})
-	return all[:min(len(all), firstProblems)], oldest
+	all = all[:min(len(all), firstProblems)]
+	for i := range all {
+		p := &all[i]
+		slices.SortStableFunc(p.Messages, func(a, b problemMessage) int { return cmp.Compare(b.Count, a.Count) })
+		p.Messages, p.More = p.Messages[:min(len(p.Messages), firstMessages)], p.Count
+		for _, m := range p.Messages {
+			p.More -= m.Count
+		}
+	}
+	return all, oldest
 }
 
 // worksView is a list of works, of all clusters or of one.
@@ -208,10 +247,35 @@ func newConditionViews(conditions []metav1.Condition, generation int64) []condit
 // clusterView is the page of a cluster.
 type clusterView struct {
 	Row        clusterRow
-	Registered bool
+	Sets       []reachingSet // the first that reach it
+	MoreSets   int
 	Conditions []conditionView
 	Taints     []string
 	worksView
+}
+
+// reachingSet is a replica set with a work for a cluster, and the state of this work.
+type reachingSet struct {
+	setName
+	Work  string
+	State state
+}
+
+// setsOf returns the replica sets that reach a cluster, the ones that need somebody first, and how many
+// it leaves out. It costs one pass over the snapshot.
+func setsOf(s *snapshot, cluster string) (sets []reachingSet, more int) {
+	for i := range s.works {
+		row := &s.works[i]
+		of := parseSetName(row.ReplicaSet)
+		switch {
+		case row.Namespace != cluster || of == nil:
+		case len(sets) < pageSize:
+			sets = append(sets, reachingSet{setName: *of, Work: row.Name, State: row.State})
+		default:
+			more++
+		}
+	}
+	return sets, more
 }
 
 // manifestView is an object that a work applies.
@@ -260,6 +324,7 @@ type workView struct {
 	Explained  explain.Explanation
 	Conditions []conditionView
 	Manifests  []manifestView
+	Events     asked[eventView]
 }
 
 // setName is the name of a replica set.
@@ -324,6 +389,8 @@ type setView struct {
 	Created    time.Time
 	Conditions []conditionView
 	Placements []placementView
+	Revisions  asked[revisionView]
+	Events     asked[eventView]
 	worksView
 }
 

@@ -101,9 +101,12 @@ func TestFleetView(t *testing.T) {
 	if got, want := v.Clusters.Text(), "81 clusters: 2 away, 1 unregistered, 1 not accepted, 77 available"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
-	// Quota, no CPU for the pods, and away.
-	if len(v.Problems) != 3 || v.MoreProblems != 0 || v.Problems[0].More+v.Problems[1].More != 16-2 || v.Problems[2].More != 8-1 || v.Problems[0].State != stateFailed || v.Oldest == nil || v.Oldest.State != statePending {
-		t.Errorf("problems: %+v, %d more, oldest %+v", v.Problems, v.MoreProblems, v.Oldest)
+	var causes []string
+	for _, p := range v.Problems {
+		causes = append(causes, fmt.Sprintf("%s %s %d %d", p.State, p.Cause, p.Count, len(p.Messages)))
+	}
+	if got, want := strings.Join(causes, ", "), "failed Quota 8 1, failed Failed 8 1, pending AgentOff 8 1"; got != want || v.MoreProblems != 0 || v.Oldest == nil || v.Oldest.State != statePending {
+		t.Errorf("problems: %s, want %s; %d more, oldest %+v", got, want, v.MoreProblems, v.Oldest)
 	}
 	if v.List.Total != 81 || v.List.Rows[0].State != stateAway || v.List.Rows[2].Name != "lost" || v.List.Rows[2].Works.Total() != 1 {
 		t.Errorf("list: %+v", v.List)
@@ -117,12 +120,50 @@ func TestFleetView(t *testing.T) {
 		t.Errorf("of one cluster: %+v", one)
 	}
 	for _, problem := range one.Problems {
-		if problem.Namespace != "cluster-0004" {
+		if problem.Count != 1 || problem.Messages[0].Namespace != "cluster-0004" {
 			t.Errorf("another cluster's: %+v", problem)
 		}
 	}
 	if none := newFleetView(takeSnapshot(nil, nil, true), everything, filter{Page: 1}); none.Works.Text() != "0 works: none" {
 		t.Errorf("nothing: %s", none.Works.Text())
+	}
+}
+
+// TestProblems: works are grouped by cause, and what they say is counted; what is left out is counted too.
+func TestProblems(t *testing.T) {
+	s := &snapshot{}
+	add := func(count int, st state, cause, why string) {
+		for range count {
+			s.works = append(s.works, workRow{Namespace: "c", Name: fmt.Sprint(len(s.works)), State: st, Cause: cause, Why: why})
+		}
+	}
+	add(1, stateFailed, "Quota", "a")
+	add(4, stateFailed, "Quota", "b")
+	add(2, stateFailed, "Quota", "c")
+	add(1, stateFailed, "Quota", "d")
+	for n := range firstProblems {
+		add(9, statePending, fmt.Sprint("Cause", n), "waits")
+	}
+	add(1, statePending, "Rare", "waits")
+	add(1, stateReady, "", "")
+	all, _ := problems(s, everything)
+	quota := all[0]
+	if len(all) != firstProblems || quota.Cause != "Quota" || quota.Count != 8 || quota.More != 1 || len(quota.Messages) != firstMessages ||
+		quota.Messages[0].Why != "b" || quota.Messages[0].Count != 4 || quota.Messages[1].Count != 2 || quota.URL != "/works?cause=Quota&state=failed" {
+		t.Errorf("%d: %+v", len(all), quota)
+	}
+}
+
+// TestSetsOf: a cluster's page names the replica sets that reach it.
+func TestSetsOf(t *testing.T) {
+	s := &snapshot{}
+	for n := range pageSize + 2 {
+		s.works = append(s.works, workRow{Namespace: "c", Name: fmt.Sprint("w", n), State: stateReady, ReplicaSet: fmt.Sprint("apps.s", n)})
+	}
+	s.works = append(s.works, workRow{Namespace: "c", Name: "own"}, workRow{Namespace: "other", Name: "w", ReplicaSet: "apps.elsewhere"})
+	sets, more := setsOf(s, "c")
+	if len(sets) != pageSize || more != 2 || sets[0] != (reachingSet{setName: setName{"apps", "s0"}, Work: "w0", State: stateReady}) {
+		t.Errorf("%d and %d more: %+v", len(sets), more, sets[:1])
 	}
 }
 

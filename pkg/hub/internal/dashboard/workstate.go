@@ -35,6 +35,7 @@ type workRow struct {
 	State           state
 	Since           time.Time // since when it is in State, zero if that is not known
 	Why             string    // what keeps it from being ready, "" if it is
+	Cause           string    // of Why in one word, "" if there is none
 	Generation      int64
 	Observed        int64 // the generation that the cluster has answered for, 0 if none
 	Paused          bool
@@ -48,11 +49,15 @@ func rowOf(work *workv1.ManifestWork) workRow {
 		work = works.UnpackStatus(work) // its manifests tell why
 	}
 	s := workstate.Of(work, nil)
-	return workRow{
+	row := workRow{
 		Namespace: work.Namespace, Name: work.Name, Generation: work.Generation, Observed: workstate.Observed(work), Labels: work.Labels,
 		Paused: workv1.IsPaused(work), ReplicaSet: work.Labels[workv1.ReplicaSetLabelKey],
 		State: state(s.Phase), Since: s.Since, Why: s.Why(),
 	}
+	if s.Blocker != nil {
+		row.Cause = string(s.Blocker.Cause)
+	}
+	return row
 }
 
 func is(c *metav1.Condition, status metav1.ConditionStatus) bool {

@@ -2,6 +2,23 @@
 "use strict";
 (() => {
   const body = document.body;
+
+  // Buttons that copy are shown where the browser lets a page copy: on HTTPS and on loopback.
+  if (navigator.clipboard) {
+    for (const button of document.querySelectorAll(".copy")) {
+      button.hidden = false;
+      button.addEventListener("click", async () => {
+        const of = button.dataset.copyOf;
+        try {
+          await navigator.clipboard.writeText(of ? document.getElementById(of).textContent : button.dataset.copy);
+          button.textContent = "Copied";
+        } catch {
+          button.textContent = "Not allowed";
+        }
+      });
+    }
+  }
+
   const mark = document.getElementById("follow");
   if (!mark || !window.EventSource || !window.htmx) return;
 
@@ -81,6 +98,14 @@
     }
   });
   addEventListener("pagehide", close);
+  // What is expanded stays so when the page's content is replaced.
+  let expanded = [];
+  body.addEventListener("htmx:beforeSwap", () => {
+    expanded = Array.from(document.querySelectorAll("#content details[open]"), (details) => details.id);
+  });
+  body.addEventListener("htmx:afterSwap", () => {
+    for (const id of expanded) document.getElementById(id)?.setAttribute("open", "");
+  });
   body.addEventListener("htmx:beforeRequest", () => { busy = true; });
   body.addEventListener("htmx:afterRequest", () => {
     busy = false;

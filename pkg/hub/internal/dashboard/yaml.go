@@ -1,0 +1,78 @@
+package dashboard
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/yaml"
+
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+)
+
+// hiddenValue stands for a value of a Secret.
+const hiddenValue = "(hidden)"
+
+// yamlOf returns a work as kubectl get -o yaml prints it, but for what is secret: the values of Secrets
+// among its manifests, and the annotation of kubectl apply, which repeats them.
+func yamlOf(work *workv1.ManifestWork) (string, error) {
+	work = work.DeepCopy()
+	work.SetGroupVersionKind(workv1.SchemeGroupVersion.WithKind("ManifestWork"))
+	work.ManagedFields = nil
+	delete(work.Annotations, corev1.LastAppliedConfigAnnotation)
+	for i := range work.Spec.Workload.Manifests {
+		raw, err := withoutSecrets(work.Spec.Workload.Manifests[i].Raw)
+		if err != nil {
+			return "", fmt.Errorf("read manifest %d of ManifestWork %s/%s: %w", i, work.Namespace, work.Name, err)
+		}
+		work.Spec.Workload.Manifests[i].RawExtension = runtime.RawExtension{Raw: raw}
+	}
+	data, err := yaml.Marshal(work)
+	return string(data), err
+}
+
+// withoutSecrets returns a manifest with the values of Secrets hidden, also of those in a List.
+func withoutSecrets(manifest []byte) ([]byte, error) {
+	if len(manifest) == 0 {
+		return manifest, nil
+	}
+	var value any
+	decoder := json.NewDecoder(bytes.NewReader(manifest))
+	decoder.UseNumber()
+	if err := decoder.Decode(&value); err != nil {
+		return nil, err
+	}
+	hideSecrets(value)
+	return json.Marshal(value)
+}
+
+func hideSecrets(value any) {
+	switch value := value.(type) {
+	case []any:
+		for _, item := range value {
+			hideSecrets(item)
+		}
+	case map[string]any:
+		if value["kind"] == "Secret" {
+			for _, field := range []string{"data", "stringData"} {
+				if values, ok := value[field].(map[string]any); ok {
+					for key := range values {
+						values[key] = hiddenValue
+					}
+				} else if value[field] != nil {
+					value[field] = hiddenValue
+				}
+			}
+		}
+		if metadata, ok := value["metadata"].(map[string]any); ok {
+			if annotations, ok := metadata["annotations"].(map[string]any); ok {
+				delete(annotations, corev1.LastAppliedConfigAnnotation)
+			}
+		}
+		for _, item := range value {
+			hideSecrets(item)
+		}
+	}
+}
