@@ -84,7 +84,7 @@ func TestWaitingForARemovedObjectWritesNothing(t *testing.T) {
 	w.patch("a", `{"data":{"k":"still here"}}`) // makes the agent look
 	w.patch("b", `{"data":{"k":"2"}}`)
 	w.data("b", "1")
-	for _, request := range w.requests.Take(kit.NotWatch) {
+	for _, request := range w.requests.Take(kit.NotWatch, notEvent) {
 		if request.Verb != "update" || request.Name != "b" {
 			t.Errorf("a request that is not the repair of b: %s %s", request, request.Name)
 		}
@@ -104,7 +104,7 @@ func TestDuplicateManifests(t *testing.T) {
 	w.requests.Take(kit.NotWatch)
 	w.patch("a", `{"data":{"k":"theirs"}}`)
 	w.data("a", "2")
-	if got := w.requests.Take(kit.NotWatch); len(got) != 1 {
+	if got := w.requests.Take(kit.NotWatch, notEvent); len(got) != 1 {
 		t.Errorf("a repair took %d requests: %v", len(got), got)
 	}
 }

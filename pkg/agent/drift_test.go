@@ -3,17 +3,23 @@ package agent_test
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/workwire/workwire/pkg/agent"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workclientv1 "github.com/workwire/workwire/pkg/client/clientset/versioned/typed/work/v1"
 	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/pkg/workstate"
 	"github.com/workwire/workwire/test/kit"
 )
 
@@ -40,30 +46,126 @@ func TestOneWriteForEachForeignChange(t *testing.T) {
 	w.patch("applied", `{"data":{"k":"theirs"}}`)
 	w.data("applied", "1")
 	w.data("created", "theirs")
-	if got := w.requests.Take(kit.NotWatch); len(got) != 2 {
+	if got := w.requests.Take(kit.NotWatch, notEvent); len(got) != 2 {
 		t.Errorf("%d requests for 2 changes to undo: %v", len(got), got)
 	}
 }
 
-// TestConflictNamesTheRival: two actors write one field. The agent backs off, and reports the other
-// field manager.
-func TestConflictNamesTheRival(t *testing.T) {
-	w, works := start(t)
-	w.deploy(works, "web", configMap("a", "1"))
-	ctx, stop := context.WithCancel(w.Context())
-	defer stop()
-	kit.Run(w, "rival", func(context.Context) error { return w.fight(ctx, "a") })
-	w.manifestSays(works, "web", 0, `conflict with field manager "rival", which changes /data/k again and again`)
-	stop()
-	w.data("a", "1")
-	// A new spec resets the backoff.
-	w.change(works, "web", configMap("a", "2"))
-	w.Is(works, "web", "Applied=True", "Available=True")
-	w.data("a", "2")
+// notEvent reports whether a request is not about an Event: those come later than what they tell.
+func notEvent(r kit.Request) bool { return r.Resource != "events" }
+
+// TestDriftIsTold: a change, or a deletion, that is undone leaves one event and counts once, and costs
+// no request but the write and the event.
+func TestDriftIsTold(t *testing.T) {
+	w := newWorld(t)
+	works, registry := w.source("hub1"), prometheus.NewRegistry()
+	w.agent(func(c *agent.Config) { c.Registerer = registry })
+	w.deploy(works, "web", configMap("changed", "1"), configMap("deleted", "1"))
+	w.names("web")
+	w.requests.Take()
+	w.patch("changed", `{"data":{"k":"theirs"}}`)
+	w.data("changed", "1")
+	w.told("changed", `Normal DriftRepaired 1 Restored /data/k, which was changed: ManifestWork "web" declares it`)
+	w.deleteConfigMap("deleted")
+	w.data("deleted", "1")
+	w.told("deleted", `Normal DriftRepaired 1 Created the object again, which was deleted: ManifestWork "web" declares it`)
+	// Events are sent in order, so that a second one about the first object would be there.
+	w.told("changed", `Normal DriftRepaired 1 Restored /data/k, which was changed: ManifestWork "web" declares it`)
+	for _, action := range []string{"created", "updated"} {
+		if got := kit.Metric(t, registry, "workwire_agent_repairs_total", "action="+action); got != 1 {
+			t.Errorf("%v repairs are counted as %s", got, action)
+		}
+	}
+	want := map[string]int{"update configmaps": 1, "create configmaps": 1, "create events": 2}
+	if got := w.requests.TakeCounts(kit.NotWatch, kit.On("configmaps", "events")); !maps.Equal(got, want) {
+		t.Errorf("requests %v, want %v", got, want)
+	}
 }
 
-// fight overwrites a ConfigMap's value each time it changes, until ctx ends.
-func (w *fixture) fight(ctx context.Context, name string) error {
+// told waits until the events about a ConfigMap are want: type, reason, count and message of each.
+func (w *fixture) told(name string, want ...string) {
+	w.Helper()
+	kit.Eventually(w, "the events about "+name, func() error {
+		list, err := w.cluster.CoreV1().Events(w.namespace).List(w.Context(), metav1.ListOptions{FieldSelector: "involvedObject.kind=ConfigMap,involvedObject.name=" + name})
+		if err != nil {
+			return err
+		}
+		var got []string
+		for _, e := range list.Items {
+			if e.InvolvedObject.UID == "" || e.Source.Component != "work-agent" {
+				return fmt.Errorf("an event of %+v about %+v", e.Source, e.InvolvedObject)
+			}
+			got = append(got, fmt.Sprint(e.Type, " ", e.Reason, " ", e.Count, " ", e.Message))
+		}
+		if !slices.Equal(got, want) {
+			return fmt.Errorf("they are %q", got)
+		}
+		return nil
+	})
+}
+
+// TestFlappingNamesBoth: two actors write one field. The agent backs off, and condition, cause, metric
+// and events name both; events are few.
+func TestFlappingNamesBoth(t *testing.T) {
+	const changed = `ManifestWork "web" sets /data/k, which is undone again and again by field manager "rival"`
+	const deleted = `ManifestWork "web" creates the object, which is deleted again and again by another actor`
+	for name, c := range map[string]struct {
+		undo func(context.Context, *fixture) error
+		want string
+	}{
+		"changes": {func(ctx context.Context, w *fixture) error {
+			_, err := w.cluster.CoreV1().ConfigMaps(w.namespace).Patch(ctx, "a", types.MergePatchType, []byte(`{"data":{"k":"theirs"}}`), metav1.PatchOptions{FieldManager: "rival"})
+			return err
+		}, changed},
+		"deletes": {func(ctx context.Context, w *fixture) error {
+			err := w.cluster.CoreV1().ConfigMaps(w.namespace).Delete(ctx, "a", metav1.DeleteOptions{})
+			if apierrors.IsNotFound(err) { // the event of its own deletion
+				return nil
+			}
+			return err
+		}, deleted},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			works, registry := w.source("hub1"), prometheus.NewRegistry()
+			w.agent(func(c *agent.Config) { c.Registerer = registry })
+			w.deploy(works, "web", configMap("a", "1"), configMap("b", "1"))
+			ctx, stop := context.WithCancel(w.Context())
+			defer stop()
+			kit.Run(w, "rival", func(context.Context) error {
+				return w.fight(ctx, "a", func(ctx context.Context) error { return c.undo(ctx, w) })
+			})
+			w.manifestSays(works, "web", 0, c.want)
+			work := w.Is(works, "web", "Applied=False")
+			if applied := meta.FindStatusCondition(work.Status.Conditions, workv1.WorkApplied); applied.Reason != workv1.ReasonFlapping ||
+				applied.Message != "Others undo again and again what was applied; see Applied of 1 of 2 manifests" {
+				t.Errorf("the work has %s %q", applied.Reason, applied.Message)
+			}
+			if b := workstate.Of(work, nil).Blocker; b == nil || b.Cause != workstate.Flapping || !strings.Contains(b.Message, c.want) {
+				t.Errorf("the blocker is %+v", b)
+			}
+			kit.True(t, "the metric counts the object", func() bool { return kit.Metric(t, registry, "workwire_agent_objects_flapping") == 1 })
+			kit.True(t, "an event names both", func() bool {
+				events, err := w.cluster.CoreV1().Events(w.namespace).List(w.Context(), metav1.ListOptions{FieldSelector: "reason=Flapping"})
+				return err == nil && len(events.Items) > 0 && events.Items[0].Type == corev1.EventTypeWarning && strings.Contains(events.Items[0].Message, c.want)
+			})
+			stop()
+			w.data("a", "1")
+			repairs := kit.Metric(t, registry, "workwire_agent_repairs_total")
+			if events := len(w.requests.All(kit.On("events"))); float64(events) > repairs {
+				t.Errorf("%d requests about events for %v repairs", events, repairs)
+			}
+			// A new spec resets the backoff, and ends the fight.
+			w.change(works, "web", configMap("a", "2"), configMap("b", "1"))
+			w.Is(works, "web", "Applied=True", "Available=True")
+			w.data("a", "2")
+			kit.True(t, "the metric counts none", func() bool { return kit.Metric(t, registry, "workwire_agent_objects_flapping") == 0 })
+		})
+	}
+}
+
+// fight undoes what the agent writes to a ConfigMap each time that it changes, until ctx ends.
+func (w *fixture) fight(ctx context.Context, name string, undo func(context.Context) error) error {
 	configMaps := w.cluster.CoreV1().ConfigMaps(w.namespace)
 	changes, err := configMaps.Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name})
 	if err != nil {
@@ -71,8 +173,7 @@ func (w *fixture) fight(ctx context.Context, name string) error {
 	}
 	defer changes.Stop()
 	for range changes.ResultChan() {
-		_, err := configMaps.Patch(ctx, name, types.MergePatchType, []byte(`{"data":{"k":"theirs"}}`), metav1.PatchOptions{FieldManager: "rival"})
-		if err != nil && ctx.Err() == nil {
+		if err := undo(ctx); err != nil && ctx.Err() == nil {
 			return err
 		}
 	}

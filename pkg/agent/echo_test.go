@@ -60,8 +60,8 @@ func TestTwoWorksConflict(t *testing.T) {
 	w, works := start(t)
 	w.deploy(works, "one", configMap("a", "1"))
 	w.Create(works, w.work("two", configMap("a", "2")))
-	for _, name := range []string{"one", "two"} {
-		w.manifestSays(works, name, 0, "again and again")
+	for name, other := range map[string]string{"one": "two", "two": "one"} {
+		w.manifestSays(works, name, 0, fmt.Sprintf("which is undone again and again by ManifestWork %q", other))
 	}
 	w.remove(works, "two")
 	w.data("a", "1")

@@ -46,6 +46,7 @@ const (
 	Policy          Cause = "Policy"
 	Quota           Cause = "Quota"
 	Conflict        Cause = "Conflict"
+	Flapping        Cause = "Flapping"
 	UnknownKind     Cause = "UnknownKind"
 	NoNamespace     Cause = "NoNamespace"
 	Immutable       Cause = "Immutable"

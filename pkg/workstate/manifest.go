@@ -56,7 +56,7 @@ var applySigns = []sign{
 	on(`ValidatingAdmissionPolicy|MutatingAdmissionPolicy|violates PodSecurity|denied by pod security`, Policy,
 		"change the manifest as the policy asks, or ask its owner on {cluster}"),
 	on(`exceeded quota`, Quota, "raise the ResourceQuota of the namespace on {cluster}, or ask for less: kubectl describe resourcequota"),
-	on(`conflict with field manager|conflict with another actor|another actor deletes|Apply failed with \d+ conflicts?|conflicts? with "`, Conflict,
+	on(`Apply failed with \d+ conflicts?|conflicts? with "`, Conflict,
 		"decide who owns the field: stop the other manager, or leave the field to it with ignoreFields of ServerSideApply, or take it with force (docs/strategies.md)"),
 	on(`is being terminated|namespaces ".*" not found|namespace .* not found`, NoNamespace,
 		"add the Namespace to the work before its objects, or create it on {cluster}; the agent tries again by itself"),
@@ -87,6 +87,7 @@ var readySigns = []sign{
 }
 
 const (
+	doFlapping     = "stop the other party, or leave what it writes to it: ignoreFields of ServerSideApply, or no manifest for {object} (docs/strategies.md#drift-and-conflicts)"
 	doNotApplied   = "read the message of the API server of {cluster}; the agent tries again by itself"
 	doMissing      = "somebody deletes the object, or it was never created: the agent's log on {cluster} tells; the agent creates it again by itself"
 	doUnreadable   = "give the agent, or the executor of the work, the right to get {object} on {cluster}"
@@ -207,6 +208,9 @@ func (f *Facts) manifest(cause Cause, entry *workv1.ManifestCondition, c *metav1
 }
 
 func applyBlocker(f *Facts, entry *workv1.ManifestCondition, c *metav1.Condition) *Blocker {
+	if c.Reason == workv1.ReasonFlapping {
+		return f.manifest(Flapping, entry, c, doFlapping)
+	}
 	for _, s := range applySigns {
 		if s.pattern.MatchString(c.Message) {
 			return f.manifest(s.cause, entry, c, s.do)

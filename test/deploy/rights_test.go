@@ -429,8 +429,8 @@ func TestWhatTheAgentMay(t *testing.T) {
 		{
 			profile: "own", component: "own-rights",
 			allowed: []string{"create subjectaccessreviews.authorization.k8s.io", "list clusterroles" + rbac,
-				"patch appliedmanifestworks/status.work.open-cluster-management.io"},
-			denied: []string{"get configmaps", "create namespaces", "get secrets", "create deployments.apps", "impersonate serviceaccounts"},
+				"patch appliedmanifestworks/status.work.open-cluster-management.io", "create events", "patch events"},
+			denied: []string{"get events", "get configmaps", "create namespaces", "get secrets", "create deployments.apps", "impersonate serviceaccounts"},
 		},
 		{
 			profile: "workloads",

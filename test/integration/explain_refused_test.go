@@ -128,7 +128,7 @@ func refusedWorks(w *world.World) {
 		}
 		return nil
 	})
-	blocked(w, "fight", workstate.Conflict, "their-operator")
+	blocked(w, "fight", workstate.Flapping, "their-operator")
 
 	// Without a scheduler, no kubelet of the control plane writes the pods' statuses.
 	const pod = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"NAME","namespace":%q},"spec":{"schedulerName":"none","containers":[{"name":"app","image":"app"}]}}`

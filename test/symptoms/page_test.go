@@ -27,6 +27,7 @@ var symptoms = []symptom{
 	{heading: "The agent runs, and its cluster is away", produce: (*patient).anotherSource},
 	{heading: "Applied but not running", produce: (*patient).notRunning},
 	{heading: "Applied is True, and the change is not there", produce: (*patient).changeIsNotThere},
+	{heading: "`Applied` is False with reason `Flapping`", tests: []string{"pkg/agent TestFlappingNamesBoth"}},
 	{heading: "Paused and forgotten", produce: (*patient).paused},
 	{heading: "The work is too large", produce: (*patient).tooLarge},
 	{heading: "Connected, no status", produce: (*patient).noStatus},

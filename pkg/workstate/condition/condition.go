@@ -49,6 +49,9 @@ type Manifest struct {
 	// the manifest's ignoreFields.
 	ApplyError   error
 	IgnoreFields bool
+	// Flapping says who undoes again and again what was applied; empty if nobody does. It is used
+	// only if ApplyError is nil.
+	Flapping string
 	// Warnings are about the manifest, which was applied in spite of them. With KeepWarnings they
 	// are not known, because nothing was written: those reported for the same generation stay.
 	Warnings     []string
@@ -264,13 +267,15 @@ func manifestApplied(m *Manifest, before *workv1.ManifestCondition, generation i
 	if m.KeepWarnings && len(m.Warnings) == 0 && old != nil && old.ObservedGeneration == generation && Warnings(old) != "" {
 		c.Message = old.Message
 	}
-	if m.ApplyError != nil {
+	switch {
+	case m.ApplyError != nil && m.IgnoreFields:
+		c.Status, c.Reason = metav1.ConditionFalse, workv1.ReasonAppliedManifestSSAIgnoreFieldError
+		c.Message = "Failed to process ignoreFields: " + m.ApplyError.Error()
+	case m.ApplyError != nil:
 		c.Status, c.Reason = metav1.ConditionFalse, workv1.ReasonAppliedManifestFailed
 		c.Message = "Failed to apply manifest: " + m.ApplyError.Error()
-		if m.IgnoreFields {
-			c.Reason = workv1.ReasonAppliedManifestSSAIgnoreFieldError
-			c.Message = "Failed to process ignoreFields: " + m.ApplyError.Error()
-		}
+	case m.Flapping != "":
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, workv1.ReasonFlapping, m.Flapping
 	}
 	return c
 }
@@ -323,15 +328,24 @@ func feedback(m *Manifest, before *workv1.ManifestCondition) (metav1.Condition, 
 func applied(entries []workv1.ManifestCondition, warnings []string, generation int64) metav1.Condition {
 	c := metav1.Condition{Type: workv1.WorkApplied, Status: metav1.ConditionTrue, ObservedGeneration: generation,
 		Reason: workv1.ReasonAppliedManifestWorkComplete, Message: workComplete}
-	warned := 0
+	warned, failed, flapping := 0, 0, 0
 	for i := range entries {
 		switch of := meta.FindStatusCondition(entries[i].Conditions, workv1.ManifestApplied); {
 		case of == nil:
+		case of.Status == metav1.ConditionFalse && of.Reason == workv1.ReasonFlapping:
+			flapping++
 		case of.Status == metav1.ConditionFalse:
-			c.Status, c.Reason, c.Message = metav1.ConditionFalse, workv1.ReasonAppliedManifestWorkFailed, "Failed to apply manifest work"
+			failed++
 		case Warnings(of) != "":
 			warned++
 		}
+	}
+	switch {
+	case failed > 0:
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, workv1.ReasonAppliedManifestWorkFailed, "Failed to apply manifest work"
+	case flapping > 0:
+		c.Status, c.Reason = metav1.ConditionFalse, workv1.ReasonFlapping
+		c.Message = fmt.Sprintf("Others undo again and again what was applied; see Applied of %d of %d manifests", flapping, len(entries))
 	}
 	if warned > 0 {
 		warnings = append(slices.Clip(warnings), fmt.Sprintf(seeManifests+"%d of %d manifests", warned, len(entries)))

@@ -64,6 +64,10 @@ func TestManifestConditions(t *testing.T) {
 		"ignoreFields": {Manifest{ApplyError: errors.New("no"), IgnoreFields: true}, []string{
 			`Applied=False AppliedManifestSSAIgnoreFieldError "Failed to process ignoreFields: no" @3`, availableOK,
 			`StatusFeedbackSynced=True NoStatusFeedbackSynced "" @0`}},
+		"flapping": {Manifest{Flapping: "who undoes what", Warnings: []string{"unknown field"}}, []string{`Applied=False Flapping "who undoes what" @3`, availableOK,
+			`StatusFeedbackSynced=True NoStatusFeedbackSynced "" @0`}},
+		"failed, and flapped": {Manifest{ApplyError: errors.New("no"), Flapping: "who"}, []string{`Applied=False AppliedManifestFailed "Failed to apply manifest: no" @3`, availableOK,
+			`StatusFeedbackSynced=True NoStatusFeedbackSynced "" @0`}},
 		"failed but there": {Manifest{ApplyError: errors.New("conflict")}, []string{
 			`Applied=False AppliedManifestFailed "Failed to apply manifest: conflict" @3`, availableOK,
 			`StatusFeedbackSynced=True NoStatusFeedbackSynced "" @0`}},
@@ -77,7 +81,7 @@ func TestManifestConditions(t *testing.T) {
 
 func TestWorkConditions(t *testing.T) {
 	fine, missing, unknown := Manifest{}, Manifest{Presence: Missing}, Manifest{Presence: Unresolved}
-	failed := Manifest{ApplyError: errors.New("no")}
+	failed, flapping := Manifest{ApplyError: errors.New("no")}, Manifest{Flapping: "who undoes what"}
 	appliedOK := `Applied=True AppliedManifestWorkComplete "Apply manifest work complete" @3`
 	for name, c := range map[string]struct {
 		manifests []Manifest
@@ -87,6 +91,10 @@ func TestWorkConditions(t *testing.T) {
 		"missing": {[]Manifest{fine, missing, unknown}, []string{appliedOK, `Available=False ResourcesNotAvailable "1 of 3 resources are not available" @3`}},
 		"unknown": {[]Manifest{fine, unknown}, []string{appliedOK, `Available=Unknown ResourcesStatusUnknown "1 of 2 resources have unknown status" @3`}},
 		"failed": {[]Manifest{fine, failed}, []string{`Applied=False AppliedManifestWorkFailed "Failed to apply manifest work" @3`,
+			`Available=True ResourcesAvailable "All resources are available" @3`}},
+		"flapping": {[]Manifest{fine, flapping}, []string{`Applied=False Flapping "Others undo again and again what was applied; see Applied of 1 of 2 manifests" @3`,
+			`Available=True ResourcesAvailable "All resources are available" @3`}},
+		"failed and flapping": {[]Manifest{failed, flapping}, []string{`Applied=False AppliedManifestWorkFailed "Failed to apply manifest work" @3`,
 			`Available=True ResourcesAvailable "All resources are available" @3`}},
 		"none": {nil, []string{appliedOK, `Available=Unknown ResourcesStatusUnknown "cannot get any available resource " @3`}},
 	} {

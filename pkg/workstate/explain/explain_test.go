@@ -200,7 +200,7 @@ func TestCauses(t *testing.T) {
 		"quota":             {failed(errors.New(`pods "web" is forbidden: exceeded quota: q, requested: pods=1`)), explain.Blocked, workstate.Quota, "ResourceQuota"},
 		"rbac":              {failed(apierrors.NewForbidden(apps, "web", errors.New(`User "system:serviceaccount:a:work-agent" cannot patch resource "deployments"`))), explain.Blocked, workstate.Forbidden, "give the agent on cluster1 the right"},
 		"executor":          {failed(errors.New("not allowed to apply the resource apps deployments, default web, will try again in 1m0s")), explain.Blocked, workstate.ExecutorDenied, "rights on Deployment default/web"},
-		"fight":             {failed(errors.New(`conflict with field manager "hpa", which changes .spec.replicas again and again; restoring it with backoff until that ends`)), explain.Blocked, workstate.Conflict, `"hpa"`},
+		"fight":             {facts(condition.Manifest{Meta: deploy, Flapping: `ManifestWork "web" sets /spec/replicas, undone by field manager "hpa"`}), explain.Blocked, workstate.Flapping, `"hpa" stop the other party`},
 		"ssa conflict":      {failed(errors.New(`Apply failed with 1 conflict: conflict with "kubectl" using apps/v1: .spec.replicas`)), explain.Blocked, workstate.Conflict, "force"},
 		"no namespace":      {failed(apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "shop")), explain.Blocked, workstate.NoNamespace, "add the Namespace"},
 		"unknown kind":      {failed(errors.New(`the server doesn't have a resource type "Deployment"`)), explain.Blocked, workstate.UnknownKind, "check apiVersion apps/v1 and kind, or install the CustomResourceDefinition of Deployment default/web"},

@@ -43,7 +43,7 @@ type history struct {
 
 func (h *history) isZero() bool {
 	return h.spec == nil && h.applied == nil && h.errs == nil && h.logged == nil && !h.failing.Failing() && h.warnings == nil && h.pods == nil && h.gone == nil &&
-		h.repairs.count == 0 && h.repairs.conflicts == nil && h.refused == nil && h.deniedReads == nil && h.removals == nil &&
+		h.repairs.count == 0 && h.repairs.objects == nil && h.refused == nil && h.deniedReads == nil && h.removals == nil &&
 		h.expressions.of == nil &&
 		h.marks.failures == 0
 }

@@ -10,6 +10,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/workwire/workwire/pkg/agent/internal/applied"
 	"github.com/workwire/workwire/pkg/agent/internal/budget"
@@ -73,6 +75,9 @@ type Config struct {
 	// Tracer makes the spans of Changes, the specs received that continue a trace; nil makes none.
 	Tracer  *tracing.Tracer
 	Changes *tracing.Changes[inbox.Key]
+	// Events gets an event about each object that is repaired, as far as the limit of eventBurst and
+	// eventsPerSecond allows. Default: none.
+	Events record.EventRecorder
 	// Audit gets a record for each object that is applied or removed. Default: none.
 	Audit *audit.Log
 	// Registerer for metrics. Default: none.
@@ -112,7 +117,20 @@ type Reconciler struct {
 	idle    *idleDetector
 	metrics *metrics
 	pods    *pods.Reader
+
+	eventLimit flowcontrol.RateLimiter // of all objects together
 }
+
+const (
+	// eventBurst and eventsPerSecond bound the events of all objects together, such as when a
+	// namespace is deleted. What is left out is in the log and in the metrics.
+	eventBurst      = 100
+	eventsPerSecond = 1
+	// eventDriftRepaired is the reason of the event about an object that was repaired and does not flap.
+	eventDriftRepaired = "DriftRepaired"
+	// maxEvent is the maximum length in bytes of an event's message in the Kubernetes API.
+	maxEvent = 1024
+)
 
 // New returns a Reconciler that does nothing until [Reconciler.Recover] and [Reconciler.Run].
 func New(config Config) (*Reconciler, error) {
@@ -127,6 +145,8 @@ func New(config Config) (*Reconciler, error) {
 		idle:    newIdleDetector(config.Idle),
 		metrics: newMetrics(config.Registerer, config.Table),
 		pods:    pods.NewReader(),
+
+		eventLimit: flowcontrol.NewTokenBucketRateLimiter(eventsPerSecond, eventBurst),
 	}, nil
 }
 

@@ -1,11 +1,17 @@
 package reconcile
 
 import (
+	"slices"
+	"strconv"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/workwire/workwire/pkg/agent/internal/inbox"
 	"github.com/workwire/workwire/pkg/agent/internal/object"
 	"github.com/workwire/workwire/pkg/agent/internal/strategy/apply"
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/workstate/condition"
 )
 
 // remember keeps the results of a reconcile for the next one, and reports them in logs and metrics.
@@ -17,7 +23,7 @@ func (r *Reconciler) remember(rec *reconciliation) {
 	r.logOutcomes(rec, time.Now())
 	rec.rememberWarnings()
 	r.notifyOthers(rec)
-	rec.rememberRepairs(time.Now())
+	r.rememberRepairs(rec, time.Now())
 	rec.rememberRefused(time.Now())
 	r.rememberRemovals(rec)
 	if !rec.backoff {
@@ -96,19 +102,59 @@ func (rec *reconciliation) appliedSpecs() map[object.Ref]*inbox.Entry {
 	return specs
 }
 
-// rememberRepairs counts the repairs of this reconcile and keeps their conflicts.
-func (rec *reconciliation) rememberRepairs(now time.Time) {
+// rememberRepairs counts the repairs of this reconcile, records an event for each, and keeps which
+// objects flap.
+func (r *Reconciler) rememberRepairs(rec *reconciliation, now time.Time) {
 	repairs, repaired := &rec.history().repairs, false
 	for i := range rec.outcomes {
-		if rec.repaired(i) {
-			repaired = true
-			repairs.noteConflict(rec.manifests[i].Ref, &rec.outcomes[i])
+		if !rec.repaired(i) {
+			continue
 		}
+		repaired = true
+		ref, outcome := rec.manifests[i].Ref, &rec.outcomes[i]
+		flapping := repairs.noteObject(ref, now, func() string {
+			return flappingMessage(rec.work.Meta.Name, r.otherWorks(rec, ref), outcome)
+		})
+		r.metrics.repairs.WithLabelValues(outcome.Action.String()).Inc()
+		r.recordRepair(rec, i, flapping)
 	}
 	if repaired {
 		repairs.note(now)
 	}
-	rec.requeueWithin(repairs.expireConflicts(now))
+	rec.requeueWithin(repairs.expire(now))
+}
+
+// otherWorks names the other works that declare an object; those of other sources without their names.
+func (r *Reconciler) otherWorks(rec *reconciliation, ref object.Ref) []string {
+	var works []string
+	for _, name := range r.Objects.Others(ref, rec.entry.name) {
+		for _, key := range r.Table.keys(name) {
+			if other, held := r.Inbox.Get(key); held && key.Source == rec.work.Source {
+				works = append(works, "ManifestWork "+strconv.Quote(other.Meta.Name))
+			} else if held {
+				works = append(works, "a work of another source")
+			}
+		}
+	}
+	slices.Sort(works)
+	return slices.Compact(works)
+}
+
+// recordRepair records the event of the repair of manifest i, unless nothing of its object may be
+// told, or too many repairs were recorded.
+func (r *Reconciler) recordRepair(rec *reconciliation, i int, flapping string) {
+	if r.Events == nil || rec.withholds(i) != nil || !r.eventLimit.TryAccept() {
+		return
+	}
+	outcome := &rec.outcomes[i]
+	kind, reason, message := corev1.EventTypeNormal, eventDriftRepaired, driftMessage(rec.work.Meta.Name, outcome)
+	if flapping != "" {
+		kind, reason, message = corev1.EventTypeWarning, workv1.ReasonFlapping, flapping
+	}
+	r.Events.Event(&corev1.ObjectReference{
+		APIVersion: outcome.Live.GetAPIVersion(), Kind: outcome.Live.GetKind(),
+		Namespace: outcome.Live.GetNamespace(), Name: outcome.Live.GetName(), UID: outcome.Live.GetUID(),
+	}, kind, reason, condition.Cut(message, maxEvent))
 }
 
 // rememberRemovals logs the removals and keeps which objects are gone.

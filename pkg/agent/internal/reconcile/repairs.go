@@ -1,8 +1,9 @@
 package reconcile
 
 import (
-	"errors"
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -17,19 +18,29 @@ const (
 	minRepairDelay = 100 * time.Millisecond
 	maxRepairDelay = time.Minute
 	// repairResetAfter is how long a work must need no repair until its backoff starts from the
-	// beginning and its conflicts are over.
+	// beginning, and an object until it no longer flaps.
 	repairResetAfter = 2 * maxRepairDelay
-	// conflictThreshold is the number of repairs in a row that make a conflict.
-	conflictThreshold = 3
+	// flappingThreshold is the number of repairs in a row after which the next one tells that an
+	// object flaps.
+	flappingThreshold = 3
+	// maxNamed is the number of fields, and of other parties, that a message names.
+	maxNamed = 10
 )
 
-// repairs is the backoff between repairs of one work. A repair is a write although the spec is the
-// same as before.
+// repairs is the backoff between repairs of one work, and what is known of the objects that were
+// repaired. A repair is a write although the spec is the same as before.
 type repairs struct {
 	count     int       // repairs in a row
 	notBefore time.Time // the next repair waits until then
 	last      time.Time // time of the last repair
-	conflicts map[object.Ref]error
+	objects   map[object.Ref]*repairedObject
+}
+
+// repairedObject is an object that was repaired within repairResetAfter.
+type repairedObject struct {
+	count    int       // repairs in a row
+	last     time.Time // time of the last repair
+	flapping string    // names both parties; empty if the object does not flap
 }
 
 // note counts a repair at now and starts the wait for the next one.
@@ -43,43 +54,100 @@ func (r *repairs) note(now time.Time) {
 }
 
 // contested reports whether the next repair is one of many.
-func (r *repairs) contested() bool { return r.count >= conflictThreshold }
+func (r *repairs) contested() bool { return r.count >= flappingThreshold }
 
-// noteConflict notes that an object was repaired. It is a conflict once there were many repairs.
-func (r *repairs) noteConflict(ref object.Ref, outcome *apply.Outcome) {
-	if !r.contested() {
-		return
+// noteObject counts a repair of an object at now. If that was one of many, the object flaps: then
+// noteObject returns what message returns, otherwise an empty string.
+func (r *repairs) noteObject(ref object.Ref, now time.Time, message func() string) string {
+	if r.objects == nil {
+		r.objects = map[object.Ref]*repairedObject{}
 	}
-	if r.conflicts == nil {
-		r.conflicts = map[object.Ref]error{}
+	o := r.objects[ref]
+	if o == nil || now.Sub(o.last) > repairResetAfter {
+		o = &repairedObject{}
+		r.objects[ref] = o
 	}
-	r.conflicts[ref] = conflictError(outcome)
+	if o.last = now; o.count >= flappingThreshold {
+		o.flapping = message()
+	}
+	o.count++
+	return o.flapping
 }
 
-// expireConflicts ends the conflicts if no repair was needed for long. Otherwise it returns the
-// time until that; 0 if there are no conflicts.
-func (r *repairs) expireConflicts(now time.Time) time.Duration {
-	if len(r.conflicts) == 0 {
-		return 0
+// flapping returns who undoes what of an object, an empty string if nobody does.
+func (r *repairs) flapping(ref object.Ref) string {
+	if o := r.objects[ref]; o != nil {
+		return o.flapping
 	}
-	if left := r.last.Add(repairResetAfter).Sub(now); left > 0 {
-		return left
-	}
-	r.conflicts = nil
-	return 0
+	return ""
 }
 
-// conflictError describes who keeps changing which fields. The text stays the same as long as the
-// conflict does.
-func conflictError(outcome *apply.Outcome) error {
+// countFlapping returns the number of objects that flap.
+func (r *repairs) countFlapping() (n int) {
+	for _, o := range r.objects {
+		if o.flapping != "" {
+			n++
+		}
+	}
+	return n
+}
+
+// expire forgets the objects that needed no repair for long. It returns the time until the next
+// one no longer flaps, 0 if none flaps.
+func (r *repairs) expire(now time.Time) (next time.Duration) {
+	for ref, o := range r.objects {
+		left := o.last.Add(repairResetAfter).Sub(now)
+		switch {
+		case left <= 0:
+			delete(r.objects, ref)
+		case o.flapping != "" && (next == 0 || left < next):
+			next = left
+		}
+	}
+	if len(r.objects) == 0 {
+		r.objects = nil
+	}
+	return next
+}
+
+// flappingMessage names the two parties that undo each other's writes: the work, and the field
+// managers and other works that write the same. It stays the same as long as they do.
+func flappingMessage(work string, others []string, outcome *apply.Outcome) string {
 	if outcome.Action == apply.Created {
-		return errors.New("another actor deletes the object again and again; recreating it with backoff until that ends")
+		return fmt.Sprintf("ManifestWork %q creates the object, which is deleted again and again by another actor; the agent creates it with backoff until that ends. "+
+			"Stop who deletes it, whom the audit log of the API server names, or remove it from the work", work)
 	}
-	who := "another actor"
-	if len(outcome.ConflictingManagers) > 0 {
-		who = fmt.Sprintf("%q", outcome.ConflictingManagers)
-		who = "field manager " + strings.Trim(strings.ReplaceAll(who, `" "`, `", "`), "[]")
+	by := slices.Clone(others)
+	for _, manager := range outcome.ConflictingManagers {
+		by = append(by, "field manager "+strconv.Quote(manager))
 	}
-	return fmt.Errorf("conflict with %s, which changes %s again and again; restoring it with backoff until that ends; "+
-		"leave the field to the other actor, or ignore it with ignoreFields of ServerSideApply", who, strings.Join(outcome.Differences, ", "))
+	if len(by) == 0 {
+		by = []string{"another actor"}
+	}
+	return fmt.Sprintf("ManifestWork %q sets %s, which is undone again and again by %s; the agent restores it with backoff until that ends. "+
+		"Stop the other, or leave the field to it with ignoreFields of ServerSideApply", work, differences(outcome), firstOf(by))
+}
+
+// driftMessage says what was repaired, and for which work. It names fields, and none of their values.
+func driftMessage(work string, outcome *apply.Outcome) string {
+	if outcome.Action == apply.Created {
+		return fmt.Sprintf("Created the object again, which was deleted: ManifestWork %q declares it", work)
+	}
+	return fmt.Sprintf("Restored %s, which was changed: ManifestWork %q declares it", differences(outcome), work)
+}
+
+// differences names the fields that a repair has corrected.
+func differences(outcome *apply.Outcome) string {
+	if len(outcome.Differences) == 0 {
+		return "the object"
+	}
+	return firstOf(outcome.Differences)
+}
+
+// firstOf joins the first maxNamed names, and says how many more there are.
+func firstOf(names []string) string {
+	if more := len(names) - maxNamed; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:maxNamed], ", "), more)
+	}
+	return strings.Join(names, ", ")
 }

@@ -133,9 +133,7 @@ func (r *Reconciler) status(ctx context.Context, rec *reconciliation) workv1.Man
 		c := condition.Manifest{Meta: m.Meta, ApplyError: rec.applyError(i), HasFeedback: len(m.FeedbackRules) > 0}
 		var ignoreFields *ignore.Error
 		c.IgnoreFields = errors.As(c.ApplyError, &ignoreFields)
-		if c.ApplyError == nil {
-			c.ApplyError = rec.history().repairs.conflicts[m.Ref]
-		}
+		c.Flapping = rec.history().repairs.flapping(m.Ref)
 		warnings, known := rec.warnings(i)
 		c.Warnings, c.KeepWarnings = warnings, !known
 		if rec.outcomes[i].HeldBack && rec.complete.Of(i) {

@@ -46,6 +46,7 @@ type entry struct {
 	// Owned by the worker that holds the entry.
 	history  history
 	interest interest
+	flapping int // objects that the metrics count
 }
 
 // interest is what the watches report to a name.

@@ -61,7 +61,10 @@ func (r *Reconciler) reconcile(ctx context.Context, name string) {
 	start, result := time.Now(), "ok"
 	defer func() { r.metrics.duration.WithLabelValues(result).Observe(time.Since(start).Seconds()) }()
 	e := r.Table.acquire(name)
-	defer r.Table.release(e)
+	defer func() {
+		r.metrics.countFlapping(e)
+		r.Table.release(e)
+	}()
 	keys := r.Table.keys(name)
 	if len(keys) == 0 {
 		logger := r.Logger.With("appliedManifestWork", name)

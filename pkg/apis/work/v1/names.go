@@ -183,6 +183,10 @@ const (
 	ReasonAppliedManifestFailed = "AppliedManifestFailed"
 	// ReasonAppliedManifestSSAIgnoreFieldError (False): its ignoreFields could not be evaluated.
 	ReasonAppliedManifestSSAIgnoreFieldError = "AppliedManifestSSAIgnoreFieldError"
+	// ReasonFlapping (False, of a manifest and of its work): somebody else changes or deletes the
+	// object again and again; the message names both parties. It is also the reason of the events
+	// about the object meanwhile.
+	ReasonFlapping = "Flapping"
 	// ReasonNoUnsealKey (False): the spec is sealed to a key that the agent does not have.
 	ReasonNoUnsealKey = "NoUnsealKey"
 	// ReasonInvalidSeal (False): the spec was sealed for another work, or is damaged.
