@@ -10,7 +10,8 @@
 #
 # .github/workflows/release.yaml runs each step in a job of its own. In bin/release/VERSION is what is published:
 #
-#   workwire_VERSION_OS_ARCH.tar.gz      the commands, with their SBOMs (CycloneDX)
+#   workwire_VERSION_OS_ARCH.tar.gz      the commands, with their man pages and SBOMs (CycloneDX)
+#   work.yaml                            the manifest with which krew installs workctl as kubectl work
 #   workwire-VERSION.tgz                 the Helm chart, which names images by digest
 #   workwire-kustomize_VERSION.tar.gz    deploy/kustomize with what it refers to, which does so too
 #   crds.yaml                            the CustomResourceDefinitions of the hub
@@ -76,6 +77,8 @@ tool() {
 
 build_commands() {
 	local platform os arch folder name
+	echo "release: making man pages"
+	hack/man.sh "$work/man" "$version"
 	for platform in "${platforms[@]}"; do
 		os=${platform%/*} arch=${platform#*/}
 		folder=$work/$os-$arch
@@ -85,9 +88,10 @@ build_commands() {
 		for name in "${images[@]}"; do
 			hack/sbom.sh "$folder/$name" "$version" >"$folder/$name.cdx.json"
 		done
-		cp LICENSE README.md CHANGELOG.md "$folder/"
+		cp -r LICENSE README.md CHANGELOG.md "$work/man" "$folder/"
 		archive "$folder" "$out/workwire_${version}_${os}_$arch.tar.gz"
 	done
+	hack/krew.sh "$version" "$out" >"$out/work.yaml"
 }
 
 # archive FOLDER FILE: names, times and order are fixed, so that the same commit gives the same archive.

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/wait"
 
+	"github.com/workwire/workwire/pkg/ctl/cli"
 	"github.com/workwire/workwire/pkg/runtime/command"
 	"github.com/workwire/workwire/pkg/security/certificates"
 )
@@ -165,20 +166,65 @@ func formatTime(t time.Time) string { return t.UTC().Format("2006-01-02 15:04Z")
 
 func showCommand(stdout io.Writer) *cobra.Command {
 	var f files
-	return command.New(command.Config{
-		Use:      "show --config=FILE",
-		Short:    "Show the status of the certificates",
-		Long:     "Shows the trusted authorities and the status of every certificate in --config. It changes nothing.",
-		Sections: []command.Section{f.section()},
+	var format cli.FormatFlag
+	cmd := command.New(command.Config{
+		Use:   "show --config=FILE",
+		Short: "Show the status of the certificates",
+		Long:  "Shows the trusted authorities and the status of every certificate in --config. It changes nothing.",
+		Sections: []command.Section{f.section(), {Title: "Output", Bind: func(fs *pflag.FlagSet) {
+			format.Bind(fs, cli.Table, cli.JSON, cli.YAML, cli.JSONPath, cli.Name)
+		}}},
 		Validate: f.validate,
 		Run: f.with(func(manager *certificates.Manager) error {
 			status, err := manager.Status()
 			if err != nil {
 				return err
 			}
-			return printStatus(stdout, status)
+			return writeStatus(stdout, format.Format(), status)
 		}),
 	})
+	format.Complete(cmd)
+	return cmd
+}
+
+// shownAuthority and shownCertificate are those of -o json.
+type (
+	shownAuthority struct {
+		Name     string    `json:"name"`
+		Place    string    `json:"place"` // current, next or former
+		NotAfter time.Time `json:"notAfter"`
+		Revoked  int       `json:"revoked"`
+	}
+	shownCertificate struct {
+		Name     string    `json:"name"`
+		Role     string    `json:"role"`
+		Hosts    []string  `json:"hosts,omitempty"`
+		Issuer   string    `json:"issuer,omitempty"`
+		NotAfter time.Time `json:"notAfter,omitzero"`
+		Due      string    `json:"due,omitempty"` // why it is to be renewed; empty if it is good
+	}
+)
+
+func writeStatus(stdout io.Writer, format cli.Format, status certificates.Status) error {
+	switch format {
+	case cli.Table:
+		return printStatus(stdout, status)
+	case cli.Name:
+		for _, c := range status.Certificates {
+			if _, err := fmt.Fprintln(stdout, c.Name); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	authorities, certificates := []shownAuthority{}, []shownCertificate{}
+	for _, a := range status.Authorities {
+		authorities = append(authorities, shownAuthority{a.Name, a.Place, a.NotAfter, a.Revoked})
+	}
+	for _, c := range status.Certificates {
+		certificates = append(certificates, shownCertificate{c.Name, string(c.Role), c.Hosts, c.Issuer, c.NotAfter, c.RenewalReason})
+	}
+	return cli.WriteJSON(stdout, format, map[string]any{"authorities": authorities, "certificates": certificates})
 }
 
 func printStatus(stdout io.Writer, status certificates.Status) error {

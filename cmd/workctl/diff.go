@@ -43,7 +43,7 @@ func diffCommand(o *cli.Options) *cobra.Command {
 	fs.BoolVarP(&f.recursive, "recursive", "R", false, "read the directories in a directory, too")
 	fs.DurationVar(&f.timeout, "timeout", time.Minute, "how long to wait for the answer about each work")
 	f.keys.add(fs)
-	f.format.Add(cmd, cli.Table, cli.JSON, cli.YAML)
+	f.format.Add(cmd, cli.Table, cli.JSON, cli.YAML, cli.JSONPath)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		switch {
 		case len(f.paths) == 0:

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"strings"
 	"testing"
@@ -41,4 +42,40 @@ func TestPage(t *testing.T) {
 		}
 	}
 	visit(root)
+}
+
+// TestExamples checks that each command line in the help names a command and flags that exist.
+func TestExamples(t *testing.T) {
+	root := newCommand("workctl", cli.Streams{})
+	root.InitDefaultCompletionCmd()
+	found := 0
+	var visit func(*cobra.Command)
+	visit = func(cmd *cobra.Command) {
+		for line := range strings.Lines(cmd.Example) {
+			line, _, _ = strings.Cut(line, " > ")
+			line, _, _ = strings.Cut(line, " | ")
+			words := strings.Fields(strings.ReplaceAll(line, "'", ""))
+			if len(words) == 0 || words[0] != "workctl" {
+				continue
+			}
+			found++
+			named, args, err := root.Find(words[1:])
+			if err == nil && named == root {
+				err = errors.New("it names no command")
+			}
+			if err == nil {
+				err = named.ParseFlags(args)
+			}
+			if err != nil {
+				t.Errorf("%s: example %s: %v", cmd.CommandPath(), strings.TrimSpace(line), err)
+			}
+		}
+		for _, sub := range cmd.Commands() {
+			visit(sub)
+		}
+	}
+	visit(root)
+	if found < 20 {
+		t.Errorf("%d examples are found", found)
+	}
 }

@@ -70,7 +70,7 @@ func doctorCommand(o *cli.Options) *cobra.Command {
 	fs.DurationVar(&timeout, "timeout", 10*time.Second, "maximum time of each check")
 	fs.BoolVar(&noBroker, "skip-broker", false, "check the API server only")
 	fs.BoolVar(&noAPI, "skip-api", false, "check the broker only")
-	format.Add(cmd, cli.Table, cli.JSON, cli.YAML)
+	format.Add(cmd, cli.Table, cli.JSON, cli.YAML, cli.JSONPath)
 	return cmd
 }
 

@@ -19,7 +19,7 @@ func explainCommand(o *cli.Options) *cobra.Command {
 		Args:              cobra.RangeArgs(1, 2),
 		ValidArgsFunction: complete(o, works),
 	})
-	format.Add(cmd, cli.Table, cli.JSON, cli.YAML)
+	format.Add(cmd, cli.Table, cli.JSON, cli.YAML, cli.JSONPath)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		t, err := parseTarget(cmd, args, works)
 		if err != nil {

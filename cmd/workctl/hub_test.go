@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -127,19 +128,45 @@ func TestSee(t *testing.T) {
 	f.workctl(0, []string{"get", "mw", n, "good", "-o=yaml"}, "kind: ManifestWork", "manifests:")
 	f.workctl(0, []string{"get", "works", "-A", "--blocked", "-o=wide"}, "denied the request")
 	f.workctl(0, []string{"get", "works", n, "-o=name", "-l=app=good"}, "manifestwork.work.open-cluster-management.io/good\n")
+	f.names(n)
+	f.workctl(0, []string{"get", "works", n, "-o=jsonpath={range .items[*]}{.metadata.name};{end}"}, "bad;good;new;")
 	f.workctl(0, []string{"get", "clusters"}, f.cluster)
 	f.workctl(0, []string{"get", "cluster", f.cluster, "-o=json"}, `"hubAcceptsClient": true`)
 	f.workctl(0, []string{"get", "sets", n}, "none found in namespace "+f.cluster+"; -A shows all")
 	f.workctl(1, []string{"get", "work", "nope", n}, "there is no work nope", "workctl get works")
 	f.workctl(2, []string{"get", "pods"}, `"pods" is no kind of this command: name one of work, cluster, set`)
-	f.workctl(2, []string{"get", "works", "-o=xml"}, "must be one of")
+	f.workctl(2, []string{"get", "works", "-o=xml"}, "must be one of table, wide, json, yaml, jsonpath=TEMPLATE, name")
+	f.workctl(2, []string{"get", "works", "-o=jsonpath={"}, "parse the template")
+	f.workctl(2, []string{"get", "works", "-o=json", "--watch"}, "kubectl get manifestworks --watch -o json")
+	f.workctl(2, []string{"get", "works", "-o=name", "--blocked"}, "--blocked chooses lines")
+	f.workctl(2, []string{"get", "clusters", "--blocked"}, "--blocked has no effect on clusters")
+	f.workctl(2, []string{"get", "works", "--watch", "-l=="}, "--selector")
 	f.workctl(0, []string{"explain", "work", "bad", n}, "Webhook: ConfigMap default/a", "What to do:")
 	f.workctl(0, []string{"explain", "work/good", n, "-o=json"}, `"state": "Ready"`)
+	f.workctl(0, []string{"explain", "work/good", n, "-o=jsonpath={.state}"}, "Ready")
 	f.workctl(1, []string{"explain", "work", "nope", n}, "get the work nope", "What to do: see which there are: workctl get works -n "+f.cluster)
 	f.workctl(0, []string{"describe", "work", "bad", n}, "Manifests", "ConfigMap default/a", "Conditions", "AppliedManifestWorkFailed")
 	f.workctl(0, []string{"describe", "cluster", f.cluster}, "connected True", "Works: 3, 1 pending, 1 failing", "Works that need attention")
 	f.workctl(0, []string{cobraComplete, "explain", "work", n, ""}, "bad\ngood\nnew\n")
 	f.workctl(0, []string{cobraComplete, "get", ""}, "work\ncluster\nset\n")
+}
+
+// names checks that workctl and kubectl take each name that -o name prints.
+func (f *fixture) names(namespace string) {
+	f.Helper()
+	for _, kind := range []string{"works", "clusters"} {
+		for name := range strings.Lines(f.workctl(0, []string{"get", kind, namespace, "-o=name"}, "/")) {
+			name = strings.TrimSpace(name)
+			f.workctl(0, []string{"get", name, namespace, "-o=name"}, name)
+			f.workctl(0, []string{"describe", name, namespace}, name[strings.Index(name, "/")+1:])
+			f.workctl(0, []string{"pause", name, namespace}, "paused")
+			f.workctl(0, []string{"resume", name, namespace}, "resumed")
+			out, err := exec.CommandContext(f.Context(), "../../bin/kubectl", "get", name, namespace, "-o=name").CombinedOutput()
+			if err != nil || string(out) != name+"\n" {
+				f.Errorf("kubectl get %s: %v\n%s", name, err, out)
+			}
+		}
+	}
 }
 
 // TestShortNames checks that kubectl knows the short names of docs/workctl.md.
@@ -249,8 +276,11 @@ func TestRollout(t *testing.T) {
 	f.workctl(3, []string{"rollout", "status", "set/till", n, "--timeout=3s"}, "is not done after 3s")
 	f.workctl(3, []string{"wait", "set", "till", n, "--timeout=3s"}, "is not done after 3s", "· "+f.cluster+"/till")
 	f.workctl(0, []string{"rollout", "pause", "till", n}, "set till: paused\n")
+	f.workctl(0, []string{"rollout", "resume", strings.TrimSpace(f.workctl(0, []string{"get", "sets", n, "-o=name"})), n}, "resumed")
+	f.workctl(0, []string{"rollout", "pause", "till", n}, "set till: paused\n")
 	f.workctl(0, []string{"get", "sets", n, "-o=wide"}, "waiting for cluster1", "true")
 	f.workctl(0, []string{"rollout", "history", "till", n}, "REVISION", "1", "2")
+	f.workctl(0, []string{"rollout", "history", "till", n, "-o=jsonpath={[*].revision}"}, "1 2")
 	f.workctl(0, []string{"rollout", "history", "till", n, "--revision=1"}, "name: a")
 	f.workctl(0, []string{"rollout", "undo", "till", n}, "revision 1 is rolled out again", "workctl rollout resume till -n "+f.cluster)
 	f.workctl(1, []string{"rollout", "undo", "till", n, "--to-revision=1"}, "is this revision already")

@@ -7,12 +7,14 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/workwire/workwire/pkg/ctl/cli"
 	"github.com/workwire/workwire/pkg/runtime/command"
 	"github.com/workwire/workwire/pkg/security/sealing"
 	"github.com/workwire/workwire/pkg/security/signing"
@@ -203,6 +205,7 @@ func named[T, F ~string](names []F) (list []T) {
 
 func listKeysCommand(stdout io.Writer) *cobra.Command {
 	var path, trustedPath, agentsPath, sealPath string
+	var format cli.FormatFlag
 	cmd := command.New(command.Config{
 		Use:   "list [--trusted-keys=FILE] [--trusted-agents=FILE] [--key=FILE] [--seal-keys=DIR]",
 		Short: "List keys with their ids, sources and clusters",
@@ -212,6 +215,8 @@ func listKeysCommand(stdout io.Writer) *cobra.Command {
 			fs.StringVar(&agentsPath, "trusted-agents", "", "file of trusted agents")
 			fs.StringVar(&path, "key", "", "file with a private key")
 			fs.StringVar(&sealPath, "seal-keys", "", "directory with files CLUSTER.pub")
+		}}, {Title: "Output", Bind: func(fs *pflag.FlagSet) {
+			format.Bind(fs, cli.Table, cli.JSON, cli.YAML, cli.JSONPath)
 		}}},
 		Validate: func() []error {
 			if path == "" && trustedPath == "" && agentsPath == "" && sealPath == "" {
@@ -220,68 +225,98 @@ func listKeysCommand(stdout io.Writer) *cobra.Command {
 			return nil
 		},
 		Run: func(context.Context) error {
-			table := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', 0)
-			title := "SOURCES"
-			if agentsPath != "" {
-				title = "SOURCES OR CLUSTERS"
-			}
-			fmt.Fprintln(table, "ID\tFILE\t"+title)
-			err := errors.Join(listPrivate(table, path), listTrusted(table, trustedPath, signing.ParseTrustedKeys),
-				listTrusted(table, agentsPath, signing.ParseTrustedAgents), listSealing(table, sealPath))
-			if err != nil {
+			private, err := listPrivate(path)
+			trusted, trustedErr := listTrusted(trustedPath, signing.ParseTrustedKeys)
+			agents, agentsErr := listTrusted(agentsPath, signing.ParseTrustedAgents)
+			clusters, sealingErr := listSealing(sealPath)
+			if err := errors.Join(err, trustedErr, agentsErr, sealingErr); err != nil {
 				return err
 			}
-			return table.Flush()
+			keys := slices.Concat(private, trusted, agents, clusters)
+			if format.Format() != cli.Table {
+				return cli.WriteJSON(stdout, format.Format(), map[string]any{"keys": keys})
+			}
+			return printKeys(stdout, keys, agentsPath != "")
 		},
 	})
+	format.Complete(cmd)
 	cmd.Example = "  workctl keys list --key=signing.key --trusted-keys=trusted-keys.yaml\n  workctl keys list --key=unseal.key --seal-keys=seal-keys"
 	return cmd
 }
 
-// listPrivate prints a line for a private key; none if path is empty.
-func listPrivate(w io.Writer, path string) error {
-	if path == "" {
-		return nil
-	}
-	if key, err := readSealKey(path); err == nil {
-		fmt.Fprintf(w, "%s\t%s\t(opens)\n", key.Public().ID, filepath.Base(path))
-		return nil
-	}
-	key, err := readKey(path)
-	if err == nil {
-		fmt.Fprintf(w, "%s\t%s\t(signs)\n", key.Public().ID, filepath.Base(path))
-	}
-	return err
+// listedKey is a key in a list.
+type listedKey struct {
+	ID       string   `json:"id"`
+	File     string   `json:"file"`
+	Use      string   `json:"use"` // signs, opens or seals; trusted of those of sources and clusters
+	Sources  []string `json:"sources,omitempty"`
+	Clusters []string `json:"clusters,omitempty"`
 }
 
-// listSealing prints a line for each key of a cluster; none if dir is empty.
-func listSealing(w io.Writer, dir string) error {
+// printKeys prints a table of keys.
+func printKeys(w io.Writer, keys []listedKey, clusters bool) error {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	title := "SOURCES"
+	if clusters {
+		title = "SOURCES OR CLUSTERS"
+	}
+	fmt.Fprintln(table, "ID\tFILE\t"+title)
+	for _, key := range keys {
+		names := "(" + key.Use + ")"
+		if key.Use == useTrusted {
+			names = strings.Join(slices.Concat(key.Sources, key.Clusters), ",")
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\n", key.ID, key.File, names)
+	}
+	return table.Flush()
+}
+
+// useTrusted is the use of public keys of sources and clusters.
+const useTrusted = "trusted"
+
+// listPrivate lists a private key; none if path is empty.
+func listPrivate(path string) ([]listedKey, error) {
+	if path == "" {
+		return nil, nil
+	}
+	if key, err := readSealKey(path); err == nil {
+		return []listedKey{{ID: key.Public().ID, File: filepath.Base(path), Use: "opens"}}, nil
+	}
+	key, err := readKey(path)
+	if err != nil {
+		return nil, err
+	}
+	return []listedKey{{ID: key.Public().ID, File: filepath.Base(path), Use: "signs"}}, nil
+}
+
+// listSealing lists the keys of clusters; none if dir is empty.
+func listSealing(dir string) (listed []listedKey, err error) {
 	if dir == "" {
-		return nil
+		return nil, nil
 	}
 	keys, err := sealing.ListKeys(dir)
 	for _, key := range keys {
-		fmt.Fprintf(w, "%s\t%s\t(seals)\n", key.ID, key.File)
+		listed = append(listed, listedKey{ID: key.ID, File: key.File, Use: "seals"})
 	}
-	return err
+	return listed, err
 }
 
-// listTrusted prints a line for each key in a file of trusted keys or agents; none if path is empty.
-func listTrusted(w io.Writer, path string, parse func([]byte) ([]signing.TrustedKey, error)) error {
+// listTrusted lists the keys in a file of trusted keys or agents; none if path is empty.
+func listTrusted(path string, parse func([]byte) ([]signing.TrustedKey, error)) (listed []listedKey, err error) {
 	if path == "" {
-		return nil
+		return nil, nil
 	}
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	keys, err := parse(data)
 	if err != nil {
-		return fmt.Errorf("%s: %w", path, err)
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	for _, key := range keys {
-		names := append(named[string](key.Sources), named[string](key.Clusters)...)
-		fmt.Fprintf(w, "%s\t%s\t%s\n", key.ID, filepath.Base(path), strings.Join(names, ","))
+		listed = append(listed, listedKey{ID: key.ID, File: filepath.Base(path), Use: useTrusted,
+			Sources: named[string](key.Sources), Clusters: named[string](key.Clusters)})
 	}
-	return nil
+	return listed, nil
 }

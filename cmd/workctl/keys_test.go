@@ -38,6 +38,9 @@ func TestKeys(t *testing.T) {
 	if !regexp.MustCompile(`([0-9a-f]{16})  signing.key +\(signs\)\n[0-9a-f]{16}  trusted-keys.yaml +hub1,hub2\n`).MatchString(out) {
 		t.Errorf("list prints %s", out)
 	}
+	if out := keys("list", "--trusted-keys="+trusted, "-o=jsonpath={.keys[0].sources[1]}"); out != "hub2" {
+		t.Errorf("list -o jsonpath prints %s", out)
+	}
 	agents := filepath.Join(dir, "trusted-agents.yaml")
 	kit.NoError(t, os.WriteFile(agents, []byte(keys("public", "--key="+key, "--cluster=c1,c2")), 0o600))
 	if _, err := signing.OpenTrustedAgents(signing.TrustedAgentsConfig{Files: []string{agents}}); err != nil {
@@ -57,6 +60,7 @@ func TestKeys(t *testing.T) {
 		"want a PEM block":                  {"public", "--key=" + trusted, "--source=hub1"},
 		"--trusted-keys, --trusted-agents, --key or --seal-keys is required": {"list"},
 		"signing.key: ": {"list", "--trusted-keys=" + key},
+		"must be one of table, json, yaml, jsonpath=TEMPLATE": {"list", "--key=" + key, "-o=name"},
 	} {
 		if out, err := run(t.Context(), t, append([]string{"keys"}, args...)...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v, want %q:\n%s", args, err, want, out)

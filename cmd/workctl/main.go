@@ -45,10 +45,6 @@ const (
 // newCommand returns the command under the name that it is called by.
 func newCommand(name string, streams cli.Streams) *cobra.Command {
 	root := group("workctl", "Operate an installation of Workwire")
-	if strings.HasPrefix(name, "kubectl") {
-		root.Use = "kubectl-work"
-		root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl work"}
-	}
 	root.Version = version.Version
 	root.SetIn(streams.In)
 	root.SetOut(streams.Out)
@@ -76,7 +72,24 @@ func newCommand(name string, streams cli.Streams) *cobra.Command {
 	add(root, groupSteer, rolloutCommand(options), pauseCommand(options, true), pauseCommand(options, false))
 	add(root, groupBroker, brokerCommands(options)...)
 	add(root, groupSetup, certs, keysCommand(streams.Out))
+	if strings.HasPrefix(name, "kubectl") {
+		root.Use = "kubectl-work"
+		root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: pluginName}
+		asPlugin(root)
+	}
 	return root
+}
+
+// pluginName is how the command is called as a plugin of kubectl.
+const pluginName = "kubectl work"
+
+// asPlugin makes the help of cmd and its subcommands name the plugin.
+func asPlugin(cmd *cobra.Command) {
+	cmd.Long = strings.ReplaceAll(cmd.Long, "workctl ", pluginName+" ")
+	cmd.Example = strings.ReplaceAll(cmd.Example, "workctl ", pluginName+" ")
+	for _, sub := range cmd.Commands() {
+		asPlugin(sub)
+	}
 }
 
 // offline are the commands that read and write files only, and the flags of all commands that they use.

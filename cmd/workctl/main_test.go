@@ -43,6 +43,9 @@ func TestLifecycle(t *testing.T) {
 		{[]string{"ensure"}, `(?s)created the authority workwire .*broker: issued until .*cluster1: issued until`},
 		{[]string{"ensure", "--renew=broker"}, `(?s)broker: issued .*requested.*1 certificates unchanged`},
 		{[]string{"show"}, `(?s)authority workwire \w+ \(current\), .*cluster1 +agent +- +workwire \w+ +20.* good\n`},
+		{[]string{"show", "-o=name"}, `^broker\ncluster1\n$`},
+		{[]string{"show", "-o=jsonpath={.authorities[*].place} {.certificates[?(@.role==\"agent\")].name}"}, `^current cluster1$`},
+		{[]string{"show", "-o=yaml"}, `(?s)- hosts:\n  - localhost.*notAfter: "20`},
 		{[]string{"secret", "--name=cluster1", "--namespace=ns"}, `kind: Secret`},
 		{[]string{"revoke", "--name=cluster1"}, `cluster1: 1 certificates revoked`},
 		{[]string{"show"}, `(?s)1 revoked.*due: it is revoked`},
@@ -107,9 +110,9 @@ func TestEvery(t *testing.T) {
 func TestPlugin(t *testing.T) {
 	var out bytes.Buffer
 	cmd := newCommand("kubectl-work", cli.Streams{Out: &out, Err: &out})
-	cmd.SetArgs([]string{"keys", "--help"})
+	cmd.SetArgs([]string{"keys", "list", "--help"})
 	kit.NoError(t, cmd.ExecuteContext(t.Context()))
-	if !strings.Contains(out.String(), "kubectl work keys") {
+	if text := out.String(); !strings.Contains(text, "Usage:\n  kubectl work keys list") || strings.Contains(text, "workctl ") {
 		t.Errorf("the help of the plugin:\n%s", out.String())
 	}
 	for want, args := range map[string][]string{

@@ -102,7 +102,7 @@ func rolloutHistoryCommand(o *cli.Options) *cobra.Command {
 			return writeHistory(o, stored, revision, format.Format())
 		})
 	cmd.Flags().Int64Var(&revision, "revision", 0, "number of the revision to print; 0 lists all")
-	format.Add(cmd, cli.Table, cli.JSON, cli.YAML)
+	format.Add(cmd, cli.Table, cli.JSON, cli.YAML, cli.JSONPath)
 	return cmd
 }
 

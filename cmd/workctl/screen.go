@@ -31,7 +31,14 @@ const (
 
 // watchStatus shows the fleet at each change, at most once per interval, until ctx ends.
 func watchStatus(ctx context.Context, o *cli.Options, reader *fleet.Reader, format cli.Format, lines int, interval time.Duration) error {
-	followed, warnings, err := reader.Follow(ctx, o.Namespace)
+	s := &screen{out: o.Out, size: o.Terminal, style: o.Style(), format: format, lines: lines, pace: pace{interval: interval}}
+	return follow(ctx, o, reader, o.Namespace, works, s.run)
+}
+
+// follow calls run with the changes of a fleet, of which needed is the kind that the user must be allowed to list.
+func follow(ctx context.Context, o *cli.Options, reader *fleet.Reader, namespace string, needed kind,
+	run func(ctx context.Context, changed <-chan struct{}, snapshot func() *fleet.Snapshot) error) error {
+	followed, warnings, err := reader.Follow(ctx, namespace, string(needed))
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil
@@ -41,43 +48,39 @@ func watchStatus(ctx context.Context, o *cli.Options, reader *fleet.Reader, form
 	for _, w := range warnings {
 		_, _ = fmt.Fprintln(o.Err, "warning:", w)
 	}
-	s := &screen{out: o.Out, size: o.Terminal, style: o.Style(), format: format, lines: lines, interval: interval}
-	return s.run(ctx, followed.Changed(), func() *fleet.Snapshot { return followed.Snapshot(ctx) })
+	return run(ctx, followed.Changed(), func() *fleet.Snapshot { return followed.Snapshot(ctx) })
 }
 
-// screen shows summaries: it redraws a terminal in place, and appends a line for each change to other
-// outputs, a document with another format than table.
-type screen struct {
-	out      io.Writer
-	size     func() (width, height int, terminal bool)
-	style    cli.Style
-	format   cli.Format
-	lines    int
-	interval time.Duration
-
-	width, height int       // as drawn last
-	drawn         time.Time // when; zero: never
-	last          string    // what was appended last
+// pace decides when to show the fleet again.
+type pace struct {
+	interval      time.Duration // the least between two times, unless the terminal was resized
+	width, height int           // of the terminal the last time
+	shown         time.Time     // the last time; zero: never
 }
 
-// run shows the fleet until ctx ends, and leaves the terminal as it was.
-func (s *screen) run(ctx context.Context, changed <-chan struct{}, snapshot func() *fleet.Snapshot) error {
-	if _, _, terminal := s.size(); terminal && s.format == cli.Table {
-		if _, err := io.WriteString(s.out, enterScreen); err != nil {
-			return err
-		}
-		defer func() { _, _ = io.WriteString(s.out, leaveScreen) }() // nobody else can be told
+// due reports whether to show the fleet now. If so, the caller shows it: now is the last time from then on.
+func (p *pace) due(now time.Time, dirty bool, width, height int) bool {
+	age := now.Sub(p.shown)
+	if !p.shown.IsZero() && width == p.width && height == p.height && (!dirty || age < p.interval) && age < redrawEvery {
+		return false
 	}
+	p.width, p.height, p.shown = width, height, now
+	return true
+}
+
+// run calls show at each change until ctx ends. size is that of the terminal, 0 without one.
+func (p *pace) run(ctx context.Context, changed <-chan struct{}, size func() (width, height int, terminal bool),
+	snapshot func() *fleet.Snapshot, show func(*fleet.Snapshot) error) error {
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
 	for dirty := true; ; {
-		width, height, _ := s.size()
-		if s.due(time.Now(), dirty, width != s.width || height != s.height) {
+		width, height, _ := size()
+		if p.due(time.Now(), dirty, width, height) {
 			now := snapshot()
 			if ctx.Err() != nil {
 				return nil
 			}
-			if err := s.show(now); err != nil {
+			if err := show(now); err != nil {
 				return err
 			}
 			dirty = false
@@ -92,10 +95,27 @@ func (s *screen) run(ctx context.Context, changed <-chan struct{}, snapshot func
 	}
 }
 
-// due reports whether to show the fleet now.
-func (s *screen) due(now time.Time, dirty, resized bool) bool {
-	age := now.Sub(s.drawn)
-	return s.drawn.IsZero() || resized || dirty && age >= s.interval || age >= redrawEvery
+// screen shows summaries: it redraws a terminal in place, and appends a line for each change to other
+// outputs, a document with another format than table.
+type screen struct {
+	pace
+	out    io.Writer
+	size   func() (width, height int, terminal bool)
+	style  cli.Style
+	format cli.Format
+	lines  int
+	last   string // what was appended last
+}
+
+// run shows the fleet until ctx ends, and leaves the terminal as it was.
+func (s *screen) run(ctx context.Context, changed <-chan struct{}, snapshot func() *fleet.Snapshot) error {
+	if _, _, terminal := s.size(); terminal && s.format == cli.Table {
+		if _, err := io.WriteString(s.out, enterScreen); err != nil {
+			return err
+		}
+		defer func() { _, _ = io.WriteString(s.out, leaveScreen) }() // nobody else can be told
+	}
+	return s.pace.run(ctx, changed, s.size, snapshot, s.show)
 }
 
 // headLines is how many lines of a terminal the head and the titles of the tables need.
@@ -103,7 +123,6 @@ const headLines = 14
 
 func (s *screen) show(snapshot *fleet.Snapshot) error {
 	width, height, terminal := s.size()
-	s.width, s.height, s.drawn = width, height, time.Now()
 	if s.format == cli.Table && terminal {
 		return s.draw(snapshot, width, height)
 	}

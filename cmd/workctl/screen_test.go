@@ -9,8 +9,11 @@ import (
 	"testing"
 	"time"
 
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 
+	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
 	"github.com/workwire/workwire/pkg/ctl/cli"
 	"github.com/workwire/workwire/pkg/ctl/fleet"
 	"github.com/workwire/workwire/pkg/workstate/condition"
@@ -68,11 +71,11 @@ func TestWatch(t *testing.T) {
 	reader, err := fleet.NewReader(plane.REST())
 	kit.NoError(t, err)
 	start := func(w *terminal) (stop func()) {
-		followed, warnings, err := reader.Follow(t.Context(), f.cluster)
+		followed, warnings, err := reader.Follow(t.Context(), f.cluster, string(works))
 		if err != nil || len(warnings) > 0 {
 			t.Fatal(err, warnings)
 		}
-		s := &screen{out: w, size: w.size, format: cli.Table, interval: time.Millisecond}
+		s := &screen{out: w, size: w.size, format: cli.Table, pace: pace{interval: time.Millisecond}}
 		return kit.Run(t, "the screen", func(ctx context.Context) error {
 			return s.run(ctx, followed.Changed(), func() *fleet.Snapshot { return followed.Snapshot(ctx) })
 		})
@@ -115,12 +118,121 @@ func TestDue(t *testing.T) {
 		"changed too soon": {time.Second, true, false, false},
 		"resized":          {0, false, true, true},
 	} {
-		s := screen{interval: 2 * time.Second, drawn: now.Add(-c.age)}
-		if got := s.due(now, c.dirty, c.resized); got != c.want {
+		p := pace{interval: 2 * time.Second, shown: now.Add(-c.age), width: 80, height: 24}
+		width := 80
+		if c.resized {
+			width = 79
+		}
+		if got := p.due(now, c.dirty, width, 24); got != c.want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
-	if !(&screen{}).due(now, false, false) {
+	if !(&pace{}).due(now, false, 0, 0) {
 		t.Error("the first time")
+	}
+}
+
+// TestChanges checks which rows of a table are printed again.
+func TestChanges(t *testing.T) {
+	table := func(rows ...string) *cli.Rows {
+		table := &cli.Rows{Header: []string{"NAMESPACE", "NAME", "READY", "AGE"}}
+		for _, row := range rows {
+			cells := strings.Fields(row)
+			table.Add(cells[0], cells[1], cells[2], cells[3])
+		}
+		return table
+	}
+	c := changes{gone: "gone"}
+	for _, step := range []struct {
+		compared, shown *cli.Rows
+		want            string
+	}{
+		{table("n a True 0s", "n b True 0s"), table("n a True 5m", "n b True 5m"), "NAMESPACE NAME READY AGE\nn a True 5m\nn b True 5m"},
+		{table("n a True 0s", "n b True 0s"), table("n a True 6m", "n b True 6m"), ""},
+		{table("n a False 0s", "n b True 0s", "m a True 0s"), table("n a False 7m", "n b True 7m", "m a True 1s"), "n a False 7m\nm a True 1s"},
+		{table("n a False 0s"), table("n a False 8m"), "m a - gone\nn b - gone"},
+		{table(), table(), "n a - gone"},
+	} {
+		var out bytes.Buffer
+		if rows := c.next(step.compared, step.shown); len(rows.Rows) > 0 {
+			kit.NoError(t, rows.Write(&out, cli.Style{}, 0))
+		}
+		lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+		for i, line := range lines {
+			lines[i] = strings.Join(strings.Fields(line), " ")
+		}
+		if got := strings.Join(lines, "\n"); got != step.want {
+			t.Errorf("it prints\n%s\nwant\n%s", got, step.want)
+		}
+	}
+}
+
+// TestGetWatch checks that get --watch prints a work, a cluster and a set of a real API server again when they change.
+func TestGetWatch(t *testing.T) {
+	f := newFixture(t)
+	start := func(args ...string) (w *terminal, stop func()) {
+		w = &terminal{}
+		cmd := newCommand("workctl", cli.Streams{In: strings.NewReader(""), Out: w, Err: w})
+		cmd.SetArgs(append(args, "--watch"))
+		return w, kit.Run(t, strings.Join(args, " "), cmd.ExecuteContext)
+	}
+	n := "-n=" + f.cluster
+	f.work("web", nil)
+	all, stopAll := start("get", "works", n)
+	some, stopSome := start("get", "works", n, "-l=app=other", "-o=wide")
+	cluster, stopCluster := start("get", "clusters", f.cluster)
+	set, stopSet := start("get", "sets", n)
+	all.shows(t, "NAMESPACE", "NotAnswered")
+	cluster.shows(t, f.cluster)
+	f.answer("web", condition.Manifest{})
+	f.work("other", nil)
+	all.shows(t, "web    True       True")
+	some.shows(t, "MESSAGE", "other")
+	sets := f.clients.WorkV1alpha1().ManifestWorkReplicaSets(f.cluster)
+	_, err := sets.Create(t.Context(), &workv1alpha1.ManifestWorkReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: "till"}, Spec: workv1alpha1.ManifestWorkReplicaSetSpec{
+		ManifestWorkTemplate: template(), PlacementRefs: []workv1alpha1.LocalPlacementReference{{Name: "all"}}}}, metav1.CreateOptions{})
+	kit.NoError(t, err)
+	set.shows(t, "ROLLED OUT", "till")
+	works := f.clients.WorkV1().ManifestWorks(f.cluster)
+	kit.NoError(t, works.Delete(t.Context(), "web", metav1.DeleteOptions{}))
+	all.shows(t, "gone")
+	stopAll()
+	stopSome()
+	stopCluster()
+	stopSet()
+	if text := some.frame(); strings.Contains(text, "web") {
+		t.Errorf("the selector lets through\n%s", text)
+	}
+	if text := all.frame(); strings.Count(text, "NAMESPACE") != 1 || strings.Contains(text, "\x1b") {
+		t.Errorf("all prints\n%s", text)
+	}
+	t.Logf("\n%s", all.frame())
+}
+
+// TestFollowWithFewRights checks that a user who may only list sets can follow them, with a warning for each kind that
+// is left out, and nothing else.
+func TestFollowWithFewRights(t *testing.T) {
+	f := newFixture(t)
+	kube := kubernetes.NewForConfigOrDie(plane.REST()).RbacV1()
+	_, err := kube.Roles(f.cluster).Create(t.Context(), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "sets"}, Rules: []rbacv1.PolicyRule{{
+		APIGroups: []string{workv1alpha1.GroupVersion.Group}, Resources: []string{"manifestworkreplicasets"}, Verbs: []string{"list", "watch"}}}}, metav1.CreateOptions{})
+	kit.NoError(t, err)
+	_, err = kube.RoleBindings(f.cluster).Create(t.Context(), &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "sets"},
+		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "sets"}, Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, Name: f.cluster}}}, metav1.CreateOptions{})
+	kit.NoError(t, err)
+	config := plane.REST()
+	config.Impersonate.UserName = f.cluster
+	reader, err := fleet.NewReader(config)
+	kit.NoError(t, err)
+	kit.Eventually(t, "sets are followed", func() error { // the API server knows the role later
+		_, warnings, err := reader.Follow(t.Context(), f.cluster, string(sets))
+		if err == nil && (len(warnings) != 2 || !strings.Contains(warnings[0], "list the works") || !strings.Contains(warnings[1], "list the clusters")) {
+			t.Errorf("warnings %q", warnings)
+		}
+		return err
+	})
+	if _, _, err := reader.Follow(t.Context(), f.cluster, string(clusters)); err == nil || !strings.Contains(err.Error(), "list the clusters") ||
+		!strings.Contains(err.Error(), "ask an administrator") {
+		t.Errorf("clusters: %v", err)
 	}
 }

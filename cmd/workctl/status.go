@@ -29,7 +29,7 @@ func statusCommand(o *cli.Options) *cobra.Command {
 	fs.BoolVarP(&watch, "watch", "w", false, "show each change until interrupted: a terminal is redrawn, and other outputs get a line")
 	fs.DurationVar(&interval, "interval", 2*time.Second, "minimum time between two redraws with --watch, at least 1s")
 	fs.IntVar(&lines, "lines", 10, "maximum number of clusters, works and sets that need attention to list; 0 means all")
-	format.Add(cmd, cli.Table, cli.JSON, cli.YAML)
+	format.Add(cmd, cli.Table, cli.JSON, cli.YAML, cli.JSONPath)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		switch {
 		case interval < time.Second:

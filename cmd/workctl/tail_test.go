@@ -17,7 +17,7 @@ func TestTailCommand(t *testing.T) {
 		"--as=agent needs":                {"--as=agent"},
 		"--kind must be some of spec":     {"--kind=spec,work"},
 		"--transport is required":         {"--transport="},
-		"must be one of [table json]":     {"-o=yaml"},
+		"must be one of table, json":      {"-o=yaml"},
 		"none: no such file or directory": {"--transport=none"},
 	} {
 		t.Setenv(cli.TransportEnv, "")

@@ -14,7 +14,7 @@ func TestWrapCommand(t *testing.T) {
 	kit.NoError(t, os.WriteFile(file, []byte("{apiVersion: v1, kind: Service, metadata: {name: web}}"), 0o600))
 	for want, args := range map[string][]string{
 		"-f and --name are required":                      {},
-		"must be one of [yaml json]":                      {"-f", file, "--name=a", "-o=xml"},
+		"must be one of yaml, json":                       {"-f", file, "--name=a", "-o=xml"},
 		"Service web has no namespace":                    {"-f", file, "--name=a"},
 		"document 1 (line 1): Service web has 81 bytes":   {"-f", file, "--name=a", "--object-namespace=shop", "--max-bytes=80"},
 		"nothing: no such file":                           {"-f", "nothing", "--name=a"},

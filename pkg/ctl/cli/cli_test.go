@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/pflag"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -22,9 +23,6 @@ import (
 )
 
 func TestRows(t *testing.T) {
-	rows := cli.Rows{Header: []string{"NAME", "READY", "MESSAGE"}}
-	rows.Add("web", cli.Cell{Text: "no", Tone: cli.Bad}, "line\nand \x1b[2J escape")
-	rows.Add("größer-als", "yes", "")
 	for _, c := range []struct {
 		style cli.Style
 		width int
@@ -36,6 +34,9 @@ func TestRows(t *testing.T) {
 		{cli.Style{Colors: true}, 0, "\x1b[1mNAME\x1b[0m        \x1b[1mREADY\x1b[0m  \x1b[1mMESSAGE\x1b[0m\n" +
 			"web         \x1b[31mno\x1b[0m     line and  [2J escape\ngrößer-als  yes    -\n"},
 	} {
+		rows := cli.Rows{Header: []string{"NAME", "READY", "MESSAGE"}}
+		rows.Add("web", cli.Cell{Text: "no", Tone: cli.Bad}, "line\nand \x1b[2J escape")
+		rows.Add("größer-als", "yes", "")
 		var out bytes.Buffer
 		kit.NoError(t, rows.Write(&out, c.style, c.width))
 		lines := strings.Split(out.String(), "\n")
@@ -48,6 +49,45 @@ func TestRows(t *testing.T) {
 		}
 		if got, want := strings.Join(lines, "\n"), strings.Join(want, "\n"); got != want {
 			t.Errorf("width %d:\n%q, want\n%q", c.width, got, want)
+		}
+	}
+}
+
+// TestRowsAgain checks that rows which are written later stand below the columns of the first ones.
+func TestRowsAgain(t *testing.T) {
+	rows := cli.Rows{Header: []string{"NAME", "READY"}}
+	rows.Add("longest", "yes")
+	var out bytes.Buffer
+	kit.NoError(t, rows.Write(&out, cli.Style{}, 0))
+	rows.Rows = nil
+	rows.Add("web", "no")
+	kit.NoError(t, rows.Write(&out, cli.Style{}, 0))
+	if want := "NAME     READY\nlongest  yes\nweb      no\n"; out.String() != want {
+		t.Errorf("%q, want %q", out.String(), want)
+	}
+}
+
+// TestFormatFlag checks which values of -o are taken, and that the error for others lists them.
+func TestFormatFlag(t *testing.T) {
+	all := []cli.Format{cli.Table, cli.JSON, cli.JSONPath}
+	for value, c := range map[string]struct {
+		formats []cli.Format
+		want    string // in the error
+	}{
+		"table":                  {all, ""},
+		"jsonpath={.a}":          {all, ""},
+		"jsonpath=":              {all, ""},
+		"xml":                    {all, "must be one of table, json, jsonpath=TEMPLATE"},
+		"jsonpath":               {all, "must be one of table, json, jsonpath=TEMPLATE"},
+		"json={.a}":              {all, "must be one of table, json, jsonpath=TEMPLATE"},
+		"jsonpath={.b}":          {all[:2], "must be one of table, json"},
+		"jsonpath={.items[?(@.}": {all, "parse the template"},
+	} {
+		var f cli.FormatFlag
+		f.Bind(pflag.NewFlagSet("", pflag.ContinueOnError), c.formats...)
+		err := f.Set(value)
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", value, err, c.want)
 		}
 	}
 }
@@ -67,6 +107,8 @@ func TestWriteObjects(t *testing.T) {
 		{cli.Name, false, []runtime.Object{work("a"), work("b")}, []string{"manifestwork.work.open-cluster-management.io/a\nmanifestwork.work.open-cluster-management.io/b\n"}},
 		{cli.JSON, true, []runtime.Object{work("a")}, []string{`"kind": "ManifestWork"`, `"name": "a"`}},
 		{cli.JSON, false, nil, []string{`"kind": "List"`, `"items": []`}},
+		{"jsonpath={.items[*].metadata.name}{.nothing}", false, []runtime.Object{work("a"), work("b")}, []string{"a b"}},
+		{"jsonpath={.metadata.name}", true, []runtime.Object{work("a")}, []string{"a"}},
 		{cli.YAML, false, []runtime.Object{work("a")}, []string{"kind: List", "- apiVersion: work.open-cluster-management.io/v1"}},
 	} {
 		var out bytes.Buffer

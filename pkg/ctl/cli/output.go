@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/util/jsonpath"
 	"sigs.k8s.io/yaml"
 )
 
@@ -29,6 +30,9 @@ const (
 	YAML Format = "yaml"
 	// Name is one kind/name on a line.
 	Name Format = "name"
+	// JSONPath is what a template of kubectl's JSONPath makes of the JSON. The value of the flag is
+	// jsonpath=TEMPLATE, and so is its Format.
+	JSONPath Format = "jsonpath"
 )
 
 // FormatFlag is the flag -o of a command. Its zero value prints a table.
@@ -39,13 +43,31 @@ type FormatFlag struct {
 
 // Add adds the flag -o with these formats to cmd, and its completion. The first one is the default.
 func (f *FormatFlag) Add(cmd *cobra.Command, formats ...Format) {
+	f.Bind(cmd.Flags(), formats...)
+	f.Complete(cmd)
+}
+
+// Bind adds the flag -o with these formats to fs. The first one is the default.
+func (f *FormatFlag) Bind(fs *pflag.FlagSet, formats ...Format) {
 	f.value, f.allowed = formats[0], formats
-	names := make([]string, len(formats))
-	for i, format := range formats {
-		names[i] = string(format)
-	}
-	cmd.Flags().VarP(f, "output", "o", "output format: "+strings.Join(names, ", "))
+	fs.VarP(f, "output", "o", "output format: "+f.names())
+}
+
+// Complete adds the completion of the flag to cmd, which has it.
+func (f *FormatFlag) Complete(cmd *cobra.Command) {
+	names := strings.Split(strings.ReplaceAll(f.names(), "TEMPLATE", ""), ", ")
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// names lists the allowed formats.
+func (f *FormatFlag) names() string {
+	names := make([]string, len(f.allowed))
+	for i, format := range f.allowed {
+		if names[i] = string(format); format == JSONPath {
+			names[i] += "=TEMPLATE"
+		}
+	}
+	return strings.Join(names, ", ")
 }
 
 var _ pflag.Value = (*FormatFlag)(nil)
@@ -64,17 +86,55 @@ func (f *FormatFlag) String() string { return string(f.Format()) }
 // Type returns the type that the help shows.
 func (f *FormatFlag) Type() string { return "format" }
 
-// Set sets the format. It returns an error if the command does not have it.
+// Set sets the format. It returns an error if the command does not have it, or a template is invalid.
 func (f *FormatFlag) Set(text string) error {
-	if !slices.Contains(f.allowed, Format(text)) {
-		return fmt.Errorf("must be one of %v", f.allowed)
+	name, template, templated := strings.Cut(text, "=")
+	if format := Format(name); !slices.Contains(f.allowed, format) || templated != (format == JSONPath) {
+		return fmt.Errorf("must be one of %s", f.names())
+	}
+	if templated {
+		if _, err := parseJSONPath(template); err != nil {
+			return err
+		}
 	}
 	f.value = Format(text)
 	return nil
 }
 
-// WriteJSON writes v as indented JSON or, for the format YAML, as YAML.
+// parseJSONPath parses a template as kubectl does: a field that an object does not have is empty.
+func parseJSONPath(template string) (*jsonpath.JSONPath, error) {
+	parsed := jsonpath.New("output").AllowMissingKeys(true)
+	if err := parsed.Parse(template); err != nil {
+		return nil, fmt.Errorf("parse the template %q, which is as {.items[*].metadata.name}: %w", template, err)
+	}
+	return parsed, nil
+}
+
+// writeJSONPath writes what a template makes of the JSON of v, without a line break at the end, as kubectl does.
+func writeJSONPath(w io.Writer, template string, v any) error {
+	parsed, err := parseJSONPath(template)
+	if err != nil {
+		return err
+	}
+	data, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("encode the output: %w", err)
+	}
+	var plain any
+	if err := json.Unmarshal(data, &plain); err != nil {
+		return fmt.Errorf("encode the output: %w", err)
+	}
+	if err := parsed.Execute(w, plain); err != nil {
+		return fmt.Errorf("execute the template %q: %w", template, err)
+	}
+	return nil
+}
+
+// WriteJSON writes v as indented JSON, as YAML, or as its JSONPath template says.
 func WriteJSON(w io.Writer, format Format, v any) error {
+	if template, ok := strings.CutPrefix(string(format), string(JSONPath)+"="); ok {
+		return writeJSONPath(w, template, v)
+	}
 	var (
 		data []byte
 		err  error
@@ -92,7 +152,7 @@ func WriteJSON(w io.Writer, format Format, v any) error {
 	return err
 }
 
-// WriteObjects writes objects of the API as JSON, YAML or names. One object is written as itself if
+// WriteObjects writes objects of the API as JSON, YAML, by a JSONPath template, or as names. One object is written as itself if
 // single is true; else the objects are the items of a List. The objects must have a kind. Managed
 // fields are left out, as kubectl does. It changes the objects.
 func WriteObjects(w io.Writer, format Format, single bool, objects ...runtime.Object) error {

@@ -19,6 +19,8 @@ type Rows struct {
 	Header []string
 	// Rows have a cell per column.
 	Rows [][]Cell
+
+	widths []int // of the columns, as written last
 }
 
 // Add adds a row. A cell is a string or a [Cell].
@@ -38,19 +40,23 @@ func (t *Rows) Add(cells ...any) {
 	t.Rows = append(t.Rows, row)
 }
 
-// Write writes the table. If width is not 0, lines are cut to so many characters. Control characters in
-// texts become spaces, so that what a cluster reports cannot steer the terminal.
+// Write writes the table. Called again, it writes rows without the header, below those that it has written. If
+// width is not 0, lines are cut to so many characters. Control characters in texts become spaces, so that what a
+// cluster reports cannot steer the terminal.
 func (t *Rows) Write(w io.Writer, style Style, width int) error {
-	widths := make([]int, len(t.Header))
-	header := make([]Cell, len(t.Header))
-	for i, name := range t.Header {
-		header[i] = Cell{Text: name, Tone: Bold}
+	rows := t.Rows
+	if t.widths == nil {
+		t.widths = make([]int, len(t.Header))
+		header := make([]Cell, len(t.Header))
+		for i, name := range t.Header {
+			header[i] = Cell{Text: name, Tone: Bold}
+		}
+		rows = append([][]Cell{header}, rows...)
 	}
-	rows := append([][]Cell{header}, t.Rows...)
 	for _, row := range rows {
 		for i := range row {
 			row[i].Text = OneLine(row[i].Text)
-			widths[i] = max(widths[i], utf8.RuneCountInString(row[i].Text))
+			t.widths[i] = max(t.widths[i], utf8.RuneCountInString(row[i].Text))
 		}
 	}
 	var out strings.Builder
@@ -62,8 +68,8 @@ func (t *Rows) Write(w io.Writer, style Style, width int) error {
 				text = Cut(text, left)
 			}
 			out.WriteString(style.Paint(cell.Tone, text))
-			pad := widths[i] - utf8.RuneCountInString(text) + 2
-			left -= widths[i] + 2
+			pad := t.widths[i] - utf8.RuneCountInString(text) + 2
+			left -= t.widths[i] + 2
 			if i == len(row)-1 || width > 0 && left <= 0 {
 				break
 			}

@@ -22,41 +22,35 @@ import (
 
 // Followed is a snapshot that watches keep up to date.
 type Followed struct {
-	reader   *Reader
-	works    cache.Store
-	clusters cache.Store // nil if the user may not list them, as sets
-	sets     cache.Store
-	changed  chan struct{}
+	reader  *Reader
+	stores  map[string]cache.Store // by kind; without those that the user may not list
+	changed chan struct{}
 }
 
+// kinds are those that a snapshot has.
+var kinds = []string{"work", "cluster", "set"}
+
 // Follow reads works, clusters and sets once and watches them until ctx ends. namespace limits works
-// and sets. What the user may not list is left out and named in the warnings, except works: then it fails.
-// The goroutines end with ctx.
-func (r *Reader) Follow(ctx context.Context, namespace string) (*Followed, []string, error) {
-	clustersKnown, setsKnown, warnings, err := r.listable(ctx, namespace)
+// and sets. What the user may not list is left out and named in the warnings, except the kind needed, which is
+// work, cluster or set: then it fails. The goroutines end with ctx.
+func (r *Reader) Follow(ctx context.Context, namespace, needed string) (*Followed, []string, error) {
+	works, clusters, sets := r.Clients.WorkV1().ManifestWorks(namespace), r.Clients.ClusterV1().ManagedClusters(),
+		r.Clients.WorkV1alpha1().ManifestWorkReplicaSets(namespace)
+	sources := map[string]*cache.ListWatch{"work": listWatch(works.List, works.Watch), "cluster": listWatch(clusters.List, clusters.Watch), "set": listWatch(sets.List, sets.Watch)}
+	objects := map[string]runtime.Object{"work": &workv1.ManifestWork{}, "cluster": &clusterv1.ManagedCluster{}, "set": &workv1alpha1.ManifestWorkReplicaSet{}}
+	warnings, err := listable(ctx, sources, needed)
 	if err != nil {
 		return nil, nil, err
 	}
 	ctx = klog.NewContext(ctx, logr.Discard()) // what it would log while the API is away is in the way of the screen
-	f := &Followed{reader: r, changed: make(chan struct{}, 1)}
-	works, clusters, sets := r.Clients.WorkV1().ManifestWorks(namespace), r.Clients.ClusterV1().ManagedClusters(),
-		r.Clients.WorkV1alpha1().ManifestWorkReplicaSets(namespace)
-	stores := []*cache.Store{&f.works}
-	sources := []*cache.ListWatch{listWatch(works.List, works.Watch)}
-	objects := []runtime.Object{&workv1.ManifestWork{}}
-	if clustersKnown {
-		stores, sources, objects = append(stores, &f.clusters), append(sources, listWatch(clusters.List, clusters.Watch)), append(objects, &clusterv1.ManagedCluster{})
-	}
-	if setsKnown {
-		stores, sources, objects = append(stores, &f.sets), append(sources, listWatch(sets.List, sets.Watch)), append(objects, &workv1alpha1.ManifestWorkReplicaSet{})
-	}
+	f := &Followed{reader: r, stores: map[string]cache.Store{}, changed: make(chan struct{}, 1)}
 	var synced []cache.InformerSynced
-	for i := range sources {
+	for kind, source := range sources {
 		store, controller := cache.NewInformerWithOptions(cache.InformerOptions{
-			ListerWatcher: sources[i], ObjectType: objects[i], Transform: slim,
+			ListerWatcher: source, ObjectType: objects[kind], Transform: slim,
 			Handler: cache.ResourceEventHandlerFuncs{AddFunc: f.note, UpdateFunc: func(_, object any) { f.note(object) }, DeleteFunc: f.note},
 		})
-		*stores[i], synced = store, append(synced, controller.HasSynced)
+		f.stores[kind], synced = store, append(synced, controller.HasSynced)
 		go controller.RunWithContext(ctx)
 	}
 	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
@@ -65,23 +59,25 @@ func (r *Reader) Follow(ctx context.Context, namespace string) (*Followed, []str
 	return f, warnings, nil
 }
 
-// listable returns whether the user may list clusters and sets, and an error if not works. A watch would
-// try forever.
-func (r *Reader) listable(ctx context.Context, namespace string) (clusters, sets bool, warnings []string, err error) {
-	one := metav1.ListOptions{Limit: 1}
-	if _, err := r.Clients.WorkV1().ManifestWorks(namespace).List(ctx, one); err != nil {
-		return false, false, nil, cli.APIError("list the works", err)
+// listable removes the sources that the user may not list, since a watch would try forever, and returns a warning
+// for each. It returns an error if the kind needed is among them.
+func listable(ctx context.Context, sources map[string]*cache.ListWatch, needed string) ([]string, error) {
+	var w missing
+	for _, kind := range kinds {
+		_, err := sources[kind].ListWithContextFunc(ctx, metav1.ListOptions{Limit: 1})
+		if err == nil {
+			continue
+		}
+		operation := "list the " + kind + "s"
+		if kind == needed {
+			return nil, cli.APIError(operation, err)
+		}
+		if err := w.optional(operation, err); err != nil {
+			return nil, err
+		}
+		delete(sources, kind)
 	}
-	w := missing{}
-	_, err = r.Clients.ClusterV1().ManagedClusters().List(ctx, one)
-	if clusters, err = err == nil, w.optional("list the clusters", err); err != nil {
-		return false, false, nil, err
-	}
-	_, err = r.Clients.WorkV1alpha1().ManifestWorkReplicaSets(namespace).List(ctx, one)
-	if sets, err = err == nil, w.optional("list the sets", err); err != nil {
-		return false, false, nil, err
-	}
-	return clusters, sets, w.warnings, nil
+	return w.warnings, nil
 }
 
 func listWatch[L runtime.Object](list func(context.Context, metav1.ListOptions) (L, error),
@@ -121,10 +117,10 @@ func (f *Followed) Changed() <-chan struct{} { return f.changed }
 
 // Snapshot returns the newest state. It reads the hub's Leases, and is O(works).
 func (f *Followed) Snapshot(ctx context.Context) *Snapshot {
-	s := &Snapshot{Time: time.Now(), ClustersKnown: f.clusters != nil}
-	s.Works = values(f.works, func(w *workv1.ManifestWork) (string, string) { return w.Namespace, w.Name })
-	s.Clusters = values(f.clusters, func(c *clusterv1.ManagedCluster) (string, string) { return "", c.Name })
-	s.Sets = values(f.sets, func(s *workv1alpha1.ManifestWorkReplicaSet) (string, string) { return s.Namespace, s.Name })
+	s := &Snapshot{Time: time.Now(), ClustersKnown: f.stores["cluster"] != nil}
+	s.Works = values(f.stores["work"], func(w *workv1.ManifestWork) (string, string) { return w.Namespace, w.Name })
+	s.Clusters = values(f.stores["cluster"], func(c *clusterv1.ManagedCluster) (string, string) { return "", c.Name })
+	s.Sets = values(f.stores["set"], func(s *workv1alpha1.ManifestWorkReplicaSet) (string, string) { return s.Namespace, s.Name })
 	s.readLeases(ctx, f.reader)
 	return s
 }
