@@ -27,6 +27,8 @@ test)
 	ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || need postgres postgresql
 	# Tests of the hub's dashboard look at it.
 	need chromium chromium
+	# Tests of the man pages of a release read them.
+	need man man-db
 	# The race detector is linked by a C compiler.
 	need "${CC:-gcc}" gcc libc6-dev
 	;;

@@ -21,6 +21,7 @@ const (
 	PostgreSQL Program = "postgres"
 	Chromium   Program = "chromium"
 	Helm       Program = "helm"
+	Man        Program = "man"
 )
 
 // Find returns the path of p. It searches the directories for system programs too, and Debian's of
