@@ -11,7 +11,7 @@ fi
 pages=$(realpath -m "$1")/man1 version=${2:-}
 cd "$(dirname "$0")/.."
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
-export SOURCE_DATE_EPOCH
+export SOURCE_DATE_EPOCH TZ=UTC
 mkdir -p "$pages"
 for name in work-agent work-hub work-broker workctl; do
 	CGO_ENABLED=0 go run -tags manpages ${version:+-ldflags "-X github.com/workwire/workwire/pkg/runtime/version.Version=$version"} "./cmd/$name" "$pages"

@@ -133,7 +133,11 @@ func (s *screen) show(snapshot *fleet.Snapshot) error {
 	}
 	s.last = line
 	if s.format != cli.Table {
-		return cli.WriteJSON(s.out, s.format, summary)
+		err := cli.WriteJSON(s.out, s.format, summary)
+		if err == nil && s.format != cli.JSON && s.format != cli.YAML { // a template, without a line break
+			_, err = fmt.Fprintln(s.out)
+		}
+		return err
 	}
 	_, err := fmt.Fprintf(s.out, "%s %s\n", summary.Time.Format(time.TimeOnly), line)
 	return err

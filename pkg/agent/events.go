@@ -18,6 +18,7 @@ const eventSource = "work-agent"
 
 // events sends Kubernetes Events about objects of the cluster. Events about one object with one
 // text are one Event with a count; client-go's limit for each object applies: 25, then one each 5 minutes.
+// An object that was created again is another one for both.
 type events struct {
 	broadcaster record.EventBroadcaster
 	recorder    record.EventRecorder

@@ -9,6 +9,8 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/workwire/workwire/pkg/agent"
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/test/kit"
 )
 
 // TestForbiddenShowsAndHeals runs the agent as a user without permissions for Secrets, and without
@@ -32,6 +34,24 @@ func TestForbiddenShowsAndHeals(t *testing.T) {
 	w.remove(works, "web")
 	w.data("a", "")
 	w.noneApplied()
+}
+
+// TestUnwatchedApplyIsNoRepair: server-side apply of what cannot be watched, again and again, is not taken for a fight.
+func TestUnwatchedApplyIsNoRepair(t *testing.T) {
+	w := newWorld(t)
+	works := w.source("hub1")
+	w.restrictedAgent("get", "create", "update", "patch", "delete")
+	work := w.work("web", configMap("a", "1"))
+	work.Spec.ManifestConfigs = []workv1.ManifestConfigOption{{
+		ResourceIdentifier: workv1.ResourceIdentifier{Resource: "configmaps", Namespace: w.namespace, Name: "a"},
+		UpdateStrategy:     &workv1.UpdateStrategy{Type: workv1.UpdateStrategyTypeServerSideApply},
+	}}
+	w.Create(works, work)
+	w.Is(works, "web", "Applied=True")
+	w.requests.Take()
+	const enough = 6 // a fight shows with the fourth
+	kit.True(t, "the object is applied again and again", func() bool { return len(w.requests.All(kit.On("configmaps"), kit.Request.Writes)) >= enough })
+	w.Is(works, "web", "Applied=True")
 }
 
 // restrictedAgent starts the agent as a user that may do with ConfigMaps what verbs say, and

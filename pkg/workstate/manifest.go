@@ -56,6 +56,7 @@ var applySigns = []sign{
 	on(`ValidatingAdmissionPolicy|MutatingAdmissionPolicy|violates PodSecurity|denied by pod security`, Policy,
 		"change the manifest as the policy asks, or ask its owner on {cluster}"),
 	on(`exceeded quota`, Quota, "raise the ResourceQuota of the namespace on {cluster}, or ask for less: kubectl describe resourcequota"),
+	on(`conflict with field manager|conflict with another actor|another actor deletes`, Flapping, doFlapping), // of agents without the reason Flapping
 	on(`Apply failed with \d+ conflicts?|conflicts? with "`, Conflict,
 		"decide who owns the field: stop the other manager, or leave the field to it with ignoreFields of ServerSideApply, or take it with force (docs/strategies.md)"),
 	on(`is being terminated|namespaces ".*" not found|namespace .* not found`, NoNamespace,

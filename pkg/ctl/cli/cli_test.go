@@ -94,7 +94,7 @@ func TestFormatFlag(t *testing.T) {
 
 func TestWriteObjects(t *testing.T) {
 	work := func(name string) runtime.Object {
-		w := &workv1.ManifestWork{ObjectMeta: metav1.ObjectMeta{Name: name, ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m"}}}}
+		w := &workv1.ManifestWork{ObjectMeta: metav1.ObjectMeta{Name: name, Generation: 5 << 30, ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m"}}}}
 		w.SetGroupVersionKind(workv1.GroupVersion.WithKind("ManifestWork"))
 		return w
 	}
@@ -108,7 +108,7 @@ func TestWriteObjects(t *testing.T) {
 		{cli.JSON, true, []runtime.Object{work("a")}, []string{`"kind": "ManifestWork"`, `"name": "a"`}},
 		{cli.JSON, false, nil, []string{`"kind": "List"`, `"items": []`}},
 		{"jsonpath={.items[*].metadata.name}{.nothing}", false, []runtime.Object{work("a"), work("b")}, []string{"a b"}},
-		{"jsonpath={.metadata.name}", true, []runtime.Object{work("a")}, []string{"a"}},
+		{"jsonpath={.metadata.name} {.metadata.generation}", true, []runtime.Object{work("a")}, []string{"a 5368709120"}},
 		{cli.YAML, false, []runtime.Object{work("a")}, []string{"kind: List", "- apiVersion: work.open-cluster-management.io/v1"}},
 	} {
 		var out bytes.Buffer

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	apijson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/client-go/util/jsonpath"
 	"sigs.k8s.io/yaml"
 )
@@ -121,7 +122,7 @@ func writeJSONPath(w io.Writer, template string, v any) error {
 		return fmt.Errorf("encode the output: %w", err)
 	}
 	var plain any
-	if err := json.Unmarshal(data, &plain); err != nil {
+	if err := apijson.Unmarshal(data, &plain); err != nil { // which keeps whole numbers
 		return fmt.Errorf("encode the output: %w", err)
 	}
 	if err := parsed.Execute(w, plain); err != nil {

@@ -76,7 +76,7 @@ func (r *Reconciler) applySpec(ctx context.Context, rec *reconciliation) (time.D
 			return after, err
 		}
 		h := rec.history()
-		h.spec, h.applied = nil, nil
+		h.spec, h.applied, h.repairs = nil, nil, repairs{}
 		return sooner(after, r.SyncInterval), nil
 	}
 	rec.amw = amw

@@ -21,6 +21,7 @@ func (r *Reconciler) evict(ctx context.Context, logger *slog.Logger, e *entry) (
 		r.forget(e)
 		return 0, nil
 	}
+	e.history.repairs = repairs{} // nothing is restored
 	if amw.DeletionTimestamp != nil {
 		return r.finishEviction(ctx, logger, e, amw)
 	}

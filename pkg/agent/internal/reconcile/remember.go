@@ -38,10 +38,10 @@ func (rec *reconciliation) wrote(i int) bool {
 	return outcome.Err == nil && (outcome.Action == apply.Created || outcome.Action == apply.Updated)
 }
 
-// repaired reports whether the object of manifest i was written although its manifest did not
-// change.
+// repaired reports whether the object of manifest i was written because it differed, although its manifest
+// did not change.
 func (rec *reconciliation) repaired(i int) bool {
-	return rec.wrote(i) && !rec.changed && rec.last.spec(rec.manifests[i].Ref) != nil
+	return rec.wrote(i) && !rec.outcomes[i].Blind && !rec.changed && rec.last.spec(rec.manifests[i].Ref) != nil
 }
 
 // logOutcomes logs and counts what happened to each manifest.

@@ -2,7 +2,6 @@ package reconcile
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -117,9 +116,12 @@ func flappingMessage(work string, others []string, outcome *apply.Outcome) strin
 		return fmt.Sprintf("ManifestWork %q creates the object, which is deleted again and again by another actor; the agent creates it with backoff until that ends. "+
 			"Stop who deletes it, whom the audit log of the API server names, or remove it from the work", work)
 	}
-	by := slices.Clone(others)
+	var by []string
 	for _, manager := range outcome.ConflictingManagers {
 		by = append(by, "field manager "+strconv.Quote(manager))
+	}
+	if len(by) == 0 { // the agent itself, for other works, of which some may only read the object
+		by = others
 	}
 	if len(by) == 0 {
 		by = []string{"another actor"}

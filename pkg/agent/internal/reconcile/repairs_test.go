@@ -91,6 +91,7 @@ func TestMessagesOfRepairs(t *testing.T) {
 	flaps := func(outcome *apply.Outcome, others ...string) string { return flappingMessage("web", others, outcome) }
 	for name, c := range map[string]struct{ got, want string }{
 		"managers":   {flaps(updated([]string{"/data/k"}, []string{"kubectl", "hpa"})), `ManifestWork "web" sets /data/k, which is undone again and again by field manager "kubectl", field manager "hpa"; the agent restores it with backoff`},
+		"both":       {flaps(updated([]string{"/data/k"}, []string{"hpa"}), `ManifestWork "reads it"`), `by field manager "hpa"; the agent`},
 		"works":      {flaps(updated([]string{"/data/k"}, nil), `ManifestWork "two"`), `by ManifestWork "two"; the`},
 		"not known":  {flaps(updated([]string{"/data/k"}, nil)), `by another actor; the agent`},
 		"deleted":    {flaps(created, `ManifestWork "two"`), `ManifestWork "web" creates the object, which is deleted again and again by another actor;`},

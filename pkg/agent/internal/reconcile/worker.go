@@ -125,6 +125,9 @@ func (r *Reconciler) requeue(ctx context.Context, logger *slog.Logger, e *entry,
 // reconcileWork reconciles one work. It returns after how long to do so again, 0 for when something
 // changes.
 func (r *Reconciler) reconcileWork(ctx context.Context, logger *slog.Logger, e *entry, work *inbox.Entry) (time.Duration, error) {
+	if work.Deleting != nil || work.Hold != nil || !work.HasSpec() {
+		e.history.repairs = repairs{} // nothing is restored
+	}
 	switch {
 	case work.Deleting != nil:
 		return r.remove(ctx, logger, e, work)

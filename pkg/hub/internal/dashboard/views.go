@@ -266,9 +266,12 @@ type reachingSet struct {
 func setsOf(s *snapshot, cluster string) (sets []reachingSet, more int) {
 	for i := range s.works {
 		row := &s.works[i]
+		if row.Namespace != cluster {
+			continue
+		}
 		of := parseSetName(row.ReplicaSet)
 		switch {
-		case row.Namespace != cluster || of == nil:
+		case of == nil:
 		case len(sets) < pageSize:
 			sets = append(sets, reachingSet{setName: *of, Work: row.Name, State: row.State})
 		default:

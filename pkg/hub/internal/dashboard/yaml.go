@@ -48,6 +48,23 @@ func withoutSecrets(manifest []byte) ([]byte, error) {
 	return json.Marshal(value)
 }
 
+// hideValues hides the values of a Secret, and of its annotations, where appliers keep copies of it.
+func hideValues(secret map[string]any) {
+	metadata, _ := secret["metadata"].(map[string]any)
+	for _, in := range []struct {
+		object map[string]any
+		field  string
+	}{{secret, "data"}, {secret, "stringData"}, {metadata, "annotations"}} {
+		if values, ok := in.object[in.field].(map[string]any); ok {
+			for key := range values {
+				values[key] = hiddenValue
+			}
+		} else if in.object[in.field] != nil {
+			in.object[in.field] = hiddenValue
+		}
+	}
+}
+
 func hideSecrets(value any) {
 	switch value := value.(type) {
 	case []any:
@@ -55,14 +72,14 @@ func hideSecrets(value any) {
 			hideSecrets(item)
 		}
 	case map[string]any:
-		if value["kind"] == "Secret" {
-			for _, field := range []string{"data", "stringData"} {
-				if values, ok := value[field].(map[string]any); ok {
-					for key := range values {
-						values[key] = hiddenValue
-					}
-				} else if value[field] != nil {
-					value[field] = hiddenValue
+		switch value["kind"] {
+		case "Secret":
+			hideValues(value)
+		case "SecretList": // whose items need no kind
+			items, _ := value["items"].([]any)
+			for _, item := range items {
+				if secret, ok := item.(map[string]any); ok {
+					hideValues(secret)
 				}
 			}
 		}

@@ -23,6 +23,8 @@ func TestYAML(t *testing.T) {
 			manifest: `{"apiVersion":"v1","kind":"Secret","type":"Opaque","data":{"password":"aHVudGVy"},"stringData":{"user":"hunter"},"metadata":{"annotations":{"` + applied + `":"hunter"}}}`,
 		},
 		{name: "Secrets in a List", lacks: []string{"hunter"}, manifest: `{"apiVersion":"v1","kind":"List","items":[{"kind":"Secret","stringData":{"a":"hunter"}}]}`},
+		{name: "a SecretList", lacks: []string{"hunter"}, manifest: `{"apiVersion":"v1","kind":"SecretList","items":[{"data":{"a":"hunter"}}]}`},
+		{name: "a copy of a Secret", lacks: []string{"hunter"}, manifest: `{"kind":"Secret","metadata":{"annotations":{"objectset.rio.cattle.io/applied":"hunter"}}}`},
 		{name: "a Secret with data of another type", lacks: []string{"hunter"}, manifest: `{"apiVersion":"v1","kind":"Secret","data":["hunter"]}`},
 	} {
 		t.Run(c.name, func(t *testing.T) {

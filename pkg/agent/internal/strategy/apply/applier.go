@@ -140,6 +140,8 @@ type Outcome struct {
 	// ConflictingManagers are the field managers, sorted, that made the Differences, except for the
 	// manifest's own. Only with Options.DetectConflicts.
 	ConflictingManagers []string
+	// Blind reports that the object was written without knowing whether it was there: server-side apply of what is not watched.
+	Blind bool
 	// FieldsDigest is what to return from Options.FieldsDigest after a restart. Empty if it is not
 	// known, and under ReadOnly.
 	FieldsDigest string

@@ -202,7 +202,7 @@ func (t *task) written(ctx context.Context, step plan.Step, answer *unstructured
 	if t.m.Strategy != workv1.UpdateStrategyTypeCreateOnly && t.m.Ignored == nil {
 		t.remember(plan.Normalize(t.m, answer))
 	}
-	outcome := Outcome{Action: Updated, Differences: step.Differences}
+	outcome := Outcome{Action: Updated, Differences: step.Differences, Blind: step.Verb == plan.Apply && t.state.Live.State == object.Unknown}
 	if step.Verb == plan.Create || step.Verb == plan.Apply && t.state.Live.State != object.Present {
 		outcome.Action = Created
 	}
