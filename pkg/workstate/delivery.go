@@ -76,6 +76,9 @@ var deliveryCauses = map[string]Cause{
 	workv1.ReasonNotAuthorized: AccessRefused, workv1.ReasonInvalidClusterName: InvalidClusterName,
 }
 
+// PausedByCluster begins the message of Delivered with the reason Paused if not the work is paused, but its cluster.
+const PausedByCluster = "The ManagedCluster "
+
 // deliveryBlocker looks at what the hub says about the newest generation, and at pauses.
 func deliveryBlocker(f *Facts) *Blocker {
 	w := f.Work
@@ -98,9 +101,12 @@ func deliveryBlocker(f *Facts) *Blocker {
 			if w.DeletionTimestamp != nil && cause == Paused {
 				continue
 			}
+			if cause == Paused && strings.HasPrefix(c.Message, PausedByCluster) {
+				cause = ClusterPaused
+			}
 			object := f.workObject()
 			switch cause {
-			case AgentOff, ClusterNotFound, ClusterNotAccepted, NobodyListens:
+			case AgentOff, ClusterNotFound, ClusterNotAccepted, NobodyListens, ClusterPaused:
 				object = f.clusterObject()
 			case BrokerOff:
 				object = "broker"

@@ -204,8 +204,13 @@ func (a *alike) blocker() *Blocker {
 
 func (f *Facts) manifest(cause Cause, entry *workv1.ManifestCondition, c *metav1.Condition, do string) *Blocker {
 	m := entry.ResourceMeta
-	do = strings.NewReplacer("{object}", ObjectName(m), "{apiVersion}", schema.GroupVersion{Group: m.Group, Version: m.Version}.String(), "{get}", kubectl("get", m, ""), "{describe}", kubectl("describe", m, "")).Replace(do)
-	return &Blocker{OfManifest: true, Cause: cause, Object: ObjectName(m), Reason: c.Reason, Message: cmp.Or(c.Message, c.Reason), Do: f.fill(do), Since: &c.LastTransitionTime}
+	version := schema.GroupVersion{Group: m.Group, Version: m.Version}.String()
+	do = strings.NewReplacer("{object}", ObjectName(m), "{apiVersion}", version, "{get}", kubectl("get", m, ""), "{describe}", kubectl("describe", m, "")).Replace(do)
+	message := cmp.Or(c.Message, c.Reason)
+	if cause == UnknownKind { // the API server names the kind alone
+		message += " in " + version
+	}
+	return &Blocker{OfManifest: true, Cause: cause, Object: ObjectName(m), Reason: c.Reason, Message: message, Do: f.fill(do), Since: &c.LastTransitionTime}
 }
 
 func applyBlocker(f *Facts, entry *workv1.ManifestCondition, c *metav1.Condition) *Blocker {

@@ -142,6 +142,7 @@ func TestSymptoms(t *testing.T) {
 	produce := func(t *testing.T, i int) {
 		s := symptoms[i]
 		p := &patient{World: w.On(t), hub: hub, section: page[s.heading], i: i, cluster: string(w.Clusters[i]), target: w.Targets[i]}
+		p.BrokerHost = p.cluster
 		s.produce(p)
 	}
 	t.Run("together", func(t *testing.T) {

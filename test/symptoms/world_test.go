@@ -43,7 +43,8 @@ const (
 	packetLimit = 200_000
 )
 
-// patient has one symptom. All share a hub and a broker; each has a cluster of its own.
+// patient has one symptom. All share a hub and a broker; each has a cluster of its own. Their agents are on one API server, so
+// each names its AppliedManifestWorks by a broker of its own.
 type patient struct {
 	*world.World
 	hub *world.Hub
