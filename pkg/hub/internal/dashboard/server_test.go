@@ -484,14 +484,13 @@ func TestFleetSizes(t *testing.T) {
 			leading := func() bool { return count != 30 }
 			s := startSite(t, newStub(t, works, clusters, exampleSets()).serve(t), func(c *Config) { c.Leading = leading })
 			s.clock.set(epoch.Add(time.Hour))
-			const most, slowest = 64 << 10, 10 * time.Second // about 45 KB, and 0.2 s with nothing else on two cores
+			const most = 64 << 10 // about 45 KB
 			for _, path := range []string{"/", "/works", "/?page=200", "/clusters/cluster-0001"} {
 				begin := time.Now()
 				code, body := s.get(path, stubToken)
-				took := time.Since(begin)
-				t.Logf("%s: %d bytes in %s", path, len(body), took)
-				if rows := strings.Count(body, "<tr>"); code != http.StatusOK || len(body) > most || took > slowest || rows > pageSize+10 {
-					t.Errorf("%s: %d, %d bytes with %d rows in %s", path, code, len(body), rows, took)
+				t.Logf("%s: %d bytes in %s", path, len(body), time.Since(begin))
+				if rows := strings.Count(body, "<tr>"); code != http.StatusOK || len(body) > most || rows > pageSize+10 {
+					t.Errorf("%s: %d, %d bytes with %d rows", path, code, len(body), rows)
 				}
 			}
 			t.Run("in Chromium", func(t *testing.T) {
