@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -333,5 +336,35 @@ username: c1`
 	}
 	if !strings.Contains(out, "{port: 1883, protocol: TCP}") || strings.Contains(out, "8883") {
 		t.Error("the network policy does not name the broker's port")
+	}
+}
+
+// TestWhatNeedsHelm: where make test has passed without Helm, hack/test.sh runs each test that needs it.
+func TestWhatNeedsHelm(t *testing.T) {
+	script, err := os.ReadFile("../../hack/test.sh")
+	kit.NoError(t, err)
+	pattern := regexp.MustCompile(`\$deploy -run '([^']+)'`).FindSubmatch(script)
+	if pattern == nil {
+		t.Fatal("hack/test.sh does not run tests of this package by name")
+	}
+	names := regexp.MustCompile(string(pattern[1]))
+	files, err := filepath.Glob("*_test.go")
+	kit.NoError(t, err)
+	found := 0
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		kit.NoError(t, err)
+		for _, function := range strings.Split(string(text), "\nfunc ") {
+			name, body, _ := strings.Cut(function, "(")
+			if !strings.HasPrefix(name, "Test") || !regexp.MustCompile(`\b(c|spoke)\.helm\(\)`).MatchString(body) {
+				continue
+			}
+			if found++; !names.MatchString(name) {
+				t.Errorf("%s in %s needs Helm, and hack/test.sh does not name it", name, file)
+			}
+		}
+	}
+	if found < 10 {
+		t.Errorf("only %d tests need Helm: are the patterns right?", found)
 	}
 }
