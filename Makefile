@@ -34,7 +34,7 @@ CONTROLPLANE_SOURCES := $(shell find controlplane -name '*.go' -not -name '*_tes
 
 bin/controlplane: $(CONTROLPLANE_SOURCES)
 	@mkdir -p bin
-	@echo "building controlplane: Kubernetes $(KUBERNETES) in one binary; the first time takes some minutes"
+	@echo "building controlplane: Kubernetes $(KUBERNETES) in one binary; the first time takes up to 20 minutes on 2 cores"
 	@hack/with-progress.sh go build -C controlplane -ldflags "$(CONTROLPLANE_LDFLAGS)" -o ../bin/controlplane.new .
 	@mv bin/controlplane.new bin/controlplane
 	@ln -sf controlplane bin/kubectl
@@ -78,7 +78,7 @@ unit: ## Run the tests of the packages whose tests start no other program, 2 min
 	@hack/test.sh --unit
 
 .PHONY: test
-test: build ## Run the tests, 13 minutes. Needs Go, git and make; tests of programs that are not installed are left out, and the last line names them.
+test: build ## Run the tests, 20 minutes on 2 cores. Needs Go, git and make; tests of programs that are not installed are left out, and the last line names them.
 	@hack/test.sh
 
 .PHONY: check
