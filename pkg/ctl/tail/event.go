@@ -12,6 +12,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/workwire/workwire/pkg/runtime/redaction"
 	"github.com/workwire/workwire/pkg/transport/mqtt"
 	"github.com/workwire/workwire/pkg/wire"
 )
@@ -170,30 +171,16 @@ func redact(data []byte) json.RawMessage {
 	if err := decoder.Decode(&value); err != nil {
 		return json.RawMessage(`"(not JSON)"`)
 	}
-	redactValue(value)
+	redaction.Objects(value, func(object map[string]any, secret bool) {
+		if secret {
+			redactSecret(object)
+		}
+	})
 	text, err := json.Marshal(value)
 	if err != nil {
 		return json.RawMessage(`"(not JSON)"`)
 	}
 	return text
-}
-
-// redactValue removes the values of Secrets in value, wherever they are. Nesting is bounded by the
-// limits of encoding/json.
-func redactValue(value any) {
-	switch value := value.(type) {
-	case []any:
-		for _, item := range value {
-			redactValue(item)
-		}
-	case map[string]any:
-		if value["kind"] == "Secret" {
-			redactSecret(value)
-		}
-		for _, item := range value {
-			redactValue(item)
-		}
-	}
 }
 
 func redactSecret(secret map[string]any) {

@@ -1,5 +1,5 @@
-// Package redaction removes values of objects from the errors of API servers, which quote what they
-// refuse. Reason and field path stay.
+// Package redaction keeps values of objects from being told: of the errors of API servers, which quote what they refuse,
+// reason and field path stay; and it finds the Secrets in JSON.
 package redaction
 
 import (

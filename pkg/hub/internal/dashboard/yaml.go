@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/runtime/redaction"
 )
 
 // hiddenValue stands for a value of a Secret.
@@ -44,7 +45,16 @@ func withoutSecrets(manifest []byte) ([]byte, error) {
 	if err := decoder.Decode(&value); err != nil {
 		return nil, err
 	}
-	hideSecrets(value)
+	redaction.Objects(value, func(object map[string]any, secret bool) {
+		if secret {
+			hideValues(object)
+		}
+		if metadata, ok := object["metadata"].(map[string]any); ok {
+			if annotations, ok := metadata["annotations"].(map[string]any); ok {
+				delete(annotations, corev1.LastAppliedConfigAnnotation)
+			}
+		}
+	})
 	return json.Marshal(value)
 }
 
@@ -61,35 +71,6 @@ func hideValues(secret map[string]any) {
 			}
 		} else if in.object[in.field] != nil {
 			in.object[in.field] = hiddenValue
-		}
-	}
-}
-
-func hideSecrets(value any) {
-	switch value := value.(type) {
-	case []any:
-		for _, item := range value {
-			hideSecrets(item)
-		}
-	case map[string]any:
-		switch value["kind"] {
-		case "Secret":
-			hideValues(value)
-		case "SecretList": // whose items need no kind
-			items, _ := value["items"].([]any)
-			for _, item := range items {
-				if secret, ok := item.(map[string]any); ok {
-					hideValues(secret)
-				}
-			}
-		}
-		if metadata, ok := value["metadata"].(map[string]any); ok {
-			if annotations, ok := metadata["annotations"].(map[string]any); ok {
-				delete(annotations, corev1.LastAppliedConfigAnnotation)
-			}
-		}
-		for _, item := range value {
-			hideSecrets(item)
 		}
 	}
 }
