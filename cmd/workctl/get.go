@@ -107,7 +107,7 @@ func (f *getFlags) table(ctx context.Context, o *cli.Options, reader *fleet.Read
 	if err != nil {
 		return err
 	}
-	rows := f.rows(t.kind, snapshot, snapshot.Time)
+	rows := f.rows(t.kind, snapshot)(snapshot.Time)
 	if len(rows.Rows) == 0 {
 		_, err := o.Err.Write([]byte("none found" + where(t.kind, namespace) + "\n"))
 		return err
@@ -124,8 +124,8 @@ func (f *getFlags) width(o *cli.Options) int {
 	return width
 }
 
-// rows returns the table of a kind of the snapshot's objects, with ages at now.
-func (f *getFlags) rows(k kind, snapshot *fleet.Snapshot, now time.Time) *cli.Rows {
+// rows returns the table of a kind of the snapshot's objects, for the ages that they have at a time.
+func (f *getFlags) rows(k kind, snapshot *fleet.Snapshot) (at func(time.Time) *cli.Rows) {
 	wide := f.format.Format() == cli.Wide
 	switch k {
 	case works:
@@ -133,15 +133,16 @@ func (f *getFlags) rows(k kind, snapshot *fleet.Snapshot, now time.Time) *cli.Ro
 		if f.blocked {
 			lines = slices.DeleteFunc(lines, func(l fleet.WorkLine) bool { return l.Cause == "" && l.Delivered == "True" })
 		}
-		return fleet.WorkTable(lines, now, wide)
+		return func(now time.Time) *cli.Rows { return fleet.WorkTable(lines, now, wide) }
 	case clusters:
-		return fleet.ClusterTable(fleet.ClusterLines(snapshot, fleet.WorkLines(snapshot)), now, wide)
+		lines := fleet.ClusterLines(snapshot, fleet.WorkLines(snapshot))
+		return func(now time.Time) *cli.Rows { return fleet.ClusterTable(lines, now, wide) }
 	}
 	lines := make([]fleet.SetLine, len(snapshot.Sets))
 	for i := range snapshot.Sets {
 		lines[i] = fleet.NewSetLine(&snapshot.Sets[i])
 	}
-	return fleet.SetTable(lines, now, wide)
+	return func(now time.Time) *cli.Rows { return fleet.SetTable(lines, now, wide) }
 }
 
 // rowsEvery is the least time between two prints of rows that have changed.
@@ -164,8 +165,9 @@ func (f *getFlags) follow(ctx context.Context, o *cli.Options, reader *fleet.Rea
 		p := pace{interval: rowsEvery}
 		return p.run(ctx, changed, o.Terminal, snapshot, func(s *fleet.Snapshot) error {
 			choose(s, t, selector)
+			at := f.rows(t.kind, s)
 			// Without a time, ages stay as they are, so that only changes count.
-			rows := last.next(f.rows(t.kind, s, time.Time{}), f.rows(t.kind, s, s.Time))
+			rows := last.next(at(time.Time{}), at(s.Time))
 			if len(rows.Rows) == 0 {
 				return nil
 			}

@@ -76,8 +76,11 @@ var deliveryCauses = map[string]Cause{
 	workv1.ReasonNotAuthorized: AccessRefused, workv1.ReasonInvalidClusterName: InvalidClusterName,
 }
 
-// PausedByCluster begins the message of Delivered with the reason Paused if not the work is paused, but its cluster.
-const PausedByCluster = "The ManagedCluster "
+// PausedMessage is the message of Delivered with the reason Paused, where the annotation that pauses the work is on an
+// object of this kind: ManifestWork or ManagedCluster.
+func PausedMessage(kind string) string {
+	return fmt.Sprintf("The %s carries the annotation %s: remove it to have the newest spec sent", kind, workv1.PausedAnnotationKey)
+}
 
 // deliveryBlocker looks at what the hub says about the newest generation, and at pauses.
 func deliveryBlocker(f *Facts) *Blocker {
@@ -101,7 +104,7 @@ func deliveryBlocker(f *Facts) *Blocker {
 			if w.DeletionTimestamp != nil && cause == Paused {
 				continue
 			}
-			if cause == Paused && strings.HasPrefix(c.Message, PausedByCluster) {
+			if cause == Paused && c.Message == PausedMessage("ManagedCluster") {
 				cause = ClusterPaused
 			}
 			object := f.workObject()

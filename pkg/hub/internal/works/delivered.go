@@ -54,7 +54,7 @@ func delivered(f facts) (status metav1.ConditionStatus, reason, message string) 
 func blockedByHub(f facts, what string) (reason, message string) {
 	switch {
 	case f.pausedBy != "" && !f.deleting:
-		return workv1.ReasonPaused, fmt.Sprintf("The %s carries the annotation %s: remove it to have the newest spec sent", f.pausedBy, workv1.PausedAnnotationKey)
+		return workv1.ReasonPaused, workstate.PausedMessage(f.pausedBy)
 	case f.refused() == workv1.ReasonInvalidClusterName:
 		return workv1.ReasonClusterNotFound, fmt.Sprintf(
 			"The namespace %s cannot be the name of a cluster that this hub serves: create the work in the namespace of a cluster", f.name)
