@@ -209,8 +209,8 @@ func (a *Agent) newReconciler(topics wire.AgentTopics, clients clients) error {
 	if err != nil {
 		return err
 	}
-	events := newEvents(clients.dynamic)
-	a.watches = []runner{mapper.Run, amws.Run, objects.Run, named.Run, executors.Run, events.run}
+	recorder := newEvents(clients.dynamic)
+	a.watches = []runner{mapper.Run, amws.Run, objects.Run, named.Run, executors.Run, recorder.Run}
 	if config.Policy != nil {
 		a.watches = append(a.watches, func(ctx context.Context) error { return config.Policy.Run(ctx, table.PolicyChanged) })
 	}
@@ -236,7 +236,7 @@ func (a *Agent) newReconciler(topics wire.AgentTopics, clients clients) error {
 		Feedback: feedback.New(feedback.Config{RawJSON: config.RawFeedback, MaxRawLength: config.MaxJSONRawLength}),
 		Outbox:   a.outbox, Budgets: budgets, Sources: a.session, Tracer: a.tracer, Changes: a.changes,
 		Workers: config.Workers, SyncInterval: config.SyncInterval, EvictionGrace: config.EvictionGrace, WithoutReadiness: config.WithoutReadiness,
-		Idle: config.Idle, Events: events.recorder, Audit: config.Audit, Registerer: config.Registerer, Logger: config.Logger,
+		Idle: config.Idle, Events: recorder, Audit: config.Audit, Registerer: config.Registerer, Logger: config.Logger,
 	})
 	return err
 }

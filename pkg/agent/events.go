@@ -10,46 +10,26 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/tools/record"
+
+	"github.com/workwire/workwire/pkg/runtime/events"
 )
 
 // eventSource is the component in the source of the agent's events.
 const eventSource = "work-agent"
 
-// events sends Kubernetes Events about objects of the cluster. Events about one object with one
-// text are one Event with a count; client-go's limit for each object applies: 25, then one each 5 minutes.
-// An object that was created again is another one for both.
-type events struct {
-	broadcaster record.EventBroadcaster
-	recorder    record.EventRecorder
-	sink        eventSink
+// newEvents returns what records events about objects of the cluster. Whoever records one names the kind of its object,
+// which no scheme has to know.
+func newEvents(client dynamic.Interface) *events.Recorder {
+	return events.New(eventSource, runtime.NewScheme(), eventSink{client.Resource(corev1.SchemeGroupVersion.WithResource("events"))})
 }
 
-func newEvents(client dynamic.Interface) *events {
-	broadcaster := record.NewBroadcaster()
-	return &events{
-		broadcaster: broadcaster, sink: eventSink{client.Resource(corev1.SchemeGroupVersion.WithResource("events"))},
-		// Whoever records an event names the kind of its object, which no scheme has to know.
-		recorder: broadcaster.NewRecorder(runtime.NewScheme(), corev1.EventSource{Component: eventSource}),
-	}
-}
-
-// run sends events until ctx ends.
-func (e *events) run(ctx context.Context) error {
-	watch := e.broadcaster.StartRecordingToSink(e.sink)
-	<-ctx.Done()
-	watch.Stop()
-	e.broadcaster.Shutdown()
-	return nil
-}
-
-// eventSink writes events with the dynamic client: that of client-go's sink would make the agent
+// eventSink is a record.EventSink that writes events with the dynamic client: that of client-go's sink would make the agent
 // know every kind of Kubernetes.
 type eventSink struct {
 	events dynamic.NamespaceableResourceInterface
 }
 
-// Create implements [record.EventSink].
+// Create writes a new event.
 func (s eventSink) Create(event *corev1.Event) (*corev1.Event, error) {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(event)
 	if err != nil {
@@ -60,10 +40,10 @@ func (s eventSink) Create(event *corev1.Event) (*corev1.Event, error) {
 	return typedEvent(s.events.Namespace(event.Namespace).Create(context.Background(), body, metav1.CreateOptions{}))
 }
 
-// Update implements [record.EventSink]; client-go patches.
+// Update is not called: client-go patches.
 func (s eventSink) Update(event *corev1.Event) (*corev1.Event, error) { return s.Create(event) }
 
-// Patch implements [record.EventSink].
+// Patch changes the count of an event.
 func (s eventSink) Patch(event *corev1.Event, data []byte) (*corev1.Event, error) {
 	return typedEvent(s.events.Namespace(event.Namespace).Patch(context.Background(), event.Name, types.StrategicMergePatchType, data, metav1.PatchOptions{}))
 }

@@ -1,14 +1,12 @@
 package hub
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net"
 	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
@@ -28,6 +26,7 @@ import (
 	"github.com/workwire/workwire/pkg/hub/internal/tally"
 	"github.com/workwire/workwire/pkg/hub/internal/ttl"
 	"github.com/workwire/workwire/pkg/hub/internal/works"
+	"github.com/workwire/workwire/pkg/runtime/events"
 	"github.com/workwire/workwire/pkg/runtime/kube"
 	"github.com/workwire/workwire/pkg/source/delivery"
 	"github.com/workwire/workwire/pkg/wire"
@@ -35,22 +34,6 @@ import (
 
 // eventSource is the component in the source of the hub's events.
 const eventSource = "work-hub"
-
-// events sends Kubernetes Events about objects of the hub's API.
-type events struct {
-	broadcaster record.EventBroadcaster
-	recorder    record.EventRecorder
-	core        corev1client.CoreV1Interface
-}
-
-// run sends events until ctx ends.
-func (e *events) run(ctx context.Context) error {
-	watch := e.broadcaster.StartRecordingToSink(&corev1client.EventSinkImpl{Interface: e.core.Events("")})
-	<-ctx.Done()
-	watch.Stop()
-	e.broadcaster.Shutdown()
-	return nil
-}
 
 // build creates the parts and connects them.
 func (h *Hub) build(topics wire.SourceTopics) error {
@@ -69,14 +52,14 @@ func (h *Hub) build(topics wire.SourceTopics) error {
 	if err := h.buildCaches(); err != nil {
 		return err
 	}
-	events, err := h.buildRecorder()
+	recorder, err := h.buildRecorder()
 	if err != nil {
 		return err
 	}
-	if err := h.buildClusters(client, events, queues); err != nil {
+	if err := h.buildClusters(client, recorder, queues); err != nil {
 		return err
 	}
-	if err := h.buildWorks(client, events, queues, addressable); err != nil {
+	if err := h.buildWorks(client, recorder, queues, addressable); err != nil {
 		return err
 	}
 	annotations := map[string]string{workv1.ReportReadinessAnnotationKey: "true"}
@@ -96,7 +79,7 @@ func (h *Hub) build(topics wire.SourceTopics) error {
 	if err != nil {
 		return err
 	}
-	return h.buildOthers(client, events, queues)
+	return h.buildOthers(client, recorder, queues)
 }
 
 // buildCaches creates what holds the objects of the API.
@@ -184,21 +167,18 @@ func newInformers(cfg *Config) (*controller.Informers, error) {
 	return informers, controller.Register(cfg.Registerer, informers.Metrics()...)
 }
 
-// buildRecorder creates the recorder of events, if a controller records any.
+// buildRecorder creates the recorder of events about objects of the hub's API, if a controller records any.
 func (h *Hub) buildRecorder() (record.EventRecorder, error) {
 	if len(h.cfg.Controllers) == 0 {
 		return nil, nil
 	}
-	core, err := kubernetes.NewForConfig(h.cfg.REST)
+	client, err := kubernetes.NewForConfig(h.cfg.REST)
 	if err != nil {
 		return nil, fmt.Errorf("client of the Kubernetes API: %w", err)
 	}
-	broadcaster := record.NewBroadcaster()
-	h.events = &events{
-		broadcaster: broadcaster, core: core.CoreV1(),
-		recorder: broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: eventSource}),
-	}
-	return h.events.recorder, nil
+	h.core = client.CoreV1()
+	h.events = events.New(eventSource, scheme.Scheme, &corev1client.EventSinkImpl{Interface: h.core.Events("")})
+	return h.events, nil
 }
 
 // enabled reports whether a controller runs.
@@ -222,7 +202,7 @@ func (h *Hub) buildClusters(client versioned.Interface, recorder record.EventRec
 		return err
 	}
 	h.clusters, err = clusters.New(clusters.Config{
-		Informers: h.informers, Works: h.cache, Part: part, Client: client, Namespaces: h.events.core.Namespaces(),
+		Informers: h.informers, Works: h.cache, Part: part, Client: client, Namespaces: h.core.Namespaces(),
 		AutoRegister: h.cfg.AutoRegister, AutoAccept: h.cfg.AutoAccept, Registers: h.registers(), KeepAlive: h.cfg.KeepAlive,
 		UnreachableGrace: h.cfg.UnreachableGrace, HubAbsence: h.cfg.HubAbsence,
 		Recorder: recorder, Registerer: h.cfg.Registerer, Queues: queues, Logger: h.cfg.Logger,

@@ -40,12 +40,14 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/labels"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/workwire/workwire/pkg/hub/internal/clusters"
 	"github.com/workwire/workwire/pkg/hub/internal/controller"
 	"github.com/workwire/workwire/pkg/hub/internal/tally"
 	"github.com/workwire/workwire/pkg/hub/internal/works"
+	"github.com/workwire/workwire/pkg/runtime/events"
 	"github.com/workwire/workwire/pkg/runtime/kube"
 	"github.com/workwire/workwire/pkg/runtime/leader"
 	"github.com/workwire/workwire/pkg/runtime/required"
@@ -193,8 +195,9 @@ type Hub struct {
 	delivery  *delivery.Engine
 	presence  *presenceLease // nil without an election
 	fleet     fleet
-	clusters  *clusters.Clusters // nil when it is disabled
-	events    *events            // nil when no controller records any
+	clusters  *clusters.Clusters           // nil when it is disabled
+	events    *events.Recorder             // nil when no controller records any
+	core      corev1client.CoreV1Interface // likewise
 	others    []component
 	shared    []component // of which one runs among hubs with a selector
 	sharing   atomic.Bool // this hub holds the Lease of shared
@@ -282,7 +285,7 @@ func (h *Hub) work(ctx context.Context, run func(...func(context.Context) error)
 		run(func(ctx context.Context) error { return h.clusters.Run(ctx, clusterListener{h.delivery, h}) })
 	}
 	if h.events != nil {
-		run(h.events.run)
+		run(h.events.Run)
 	}
 	if h.cache.WaitForSync(ctx) && (h.clusters == nil || h.clusters.WaitForSync(ctx)) {
 		h.cfg.Logger.Info("caches synced, connecting to the broker", "controllers", h.cfg.Controllers)

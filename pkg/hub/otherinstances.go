@@ -22,10 +22,10 @@ func (h *Hub) otherInstances(others []instances.Other) {
 		APIVersion: "v1", Kind: "ConfigMap", Name: IdentityConfigMap, Namespace: cmp.Or(h.cfg.Election.Namespace, leader.DefaultNamespace),
 	}
 	if len(others) == 0 {
-		h.events.recorder.Eventf(about, corev1.EventTypeNormal, reasonOneProgram, "No other program publishes under the source id %s any more", h.cfg.Source)
+		h.events.Eventf(about, corev1.EventTypeNormal, reasonOneProgram, "No other program publishes under the source id %s any more", h.cfg.Source)
 	}
 	for _, o := range others {
-		h.events.recorder.Eventf(about, corev1.EventTypeWarning, reasonTwoPrograms,
+		h.events.Eventf(about, corev1.EventTypeWarning, reasonTwoPrograms,
 			"Another program publishes under the source id %s since %s: %s. Stop all but one, or give each an id of its own: they delete and overwrite each other's works",
 			h.cfg.Source, o.SinceText(), o.Program)
 	}
