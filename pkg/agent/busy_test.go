@@ -31,7 +31,7 @@ func TestBusyAPIServer(t *testing.T) {
 	w.grant(user, "all", []rbacv1.PolicyRule{{APIGroups: []string{"*"}, Resources: []string{"*"}, Verbs: []string{"*"}}})
 	w.narrow(user)
 	var refused atomic.Bool
-	w.webhook("busy", func(ctx context.Context, request *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+	plane.Webhook(w, w.namespace, "busy", func(ctx context.Context, request *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 		// Writes take until one is refused, but not as long as the webhook's timeout.
 		for start := time.Now(); request.Name != "probe" && !refused.Load() && ctx.Err() == nil && time.Since(start) < 5*time.Second; {
 			time.Sleep(10 * time.Millisecond)

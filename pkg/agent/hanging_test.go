@@ -33,7 +33,7 @@ func TestHangingWebhook(t *testing.T) {
 	w.agent()
 	var hanging, hung atomic.Int64
 	var released atomic.Bool
-	w.webhook("hangs", func(ctx context.Context, request *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+	plane.Webhook(w, w.namespace, "hangs", func(ctx context.Context, request *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 		if request.Name != "probe" {
 			hung.Add(1)
 			hanging.Add(1)

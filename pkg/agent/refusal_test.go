@@ -3,17 +3,13 @@ package agent_test
 import (
 	"context"
 	"encoding/json"
-	"encoding/pem"
 	"fmt"
-	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -70,7 +66,7 @@ func TestRefusedManifests(t *testing.T) {
 			return []string{"{apiVersion: v1, kind: Secret, metadata: {name: refused, namespace: NAMESPACE}}"}
 		}, message: "secrets is forbidden"},
 		"a webhook": {prepare: func(w *fixture) []string {
-			w.webhook("workwire.dev/agent", func(context.Context, *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+			plane.Webhook(w, w.namespace, "workwire.dev/agent", func(context.Context, *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 				return &admissionv1.AdmissionResponse{Result: &metav1.Status{Message: "the webhook does not like it"}}
 			})
 			return []string{configMap("refused", "1")}
@@ -158,7 +154,7 @@ func (w *fixture) saysOnce(log *kit.Log, text string) {
 func TestRefusedRemovals(t *testing.T) {
 	w := newWorld(t)
 	works := w.source("hub1")
-	w.webhook("kept", func(_ context.Context, r *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+	plane.Webhook(w, w.namespace, "kept", func(_ context.Context, r *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 		return &admissionv1.AdmissionResponse{
 			Allowed: r.Name != "probe" && r.Operation != admissionv1.Delete, Result: &metav1.Status{Message: "the webhook keeps it"},
 		}
@@ -312,58 +308,6 @@ func (w *fixture) limited() string {
 		w.Fatal(err)
 	}
 	return user
-}
-
-// webhook has the API server ask respond before it writes or deletes a ConfigMap with a label in the
-// namespace. It has to refuse the ConfigMap "probe".
-func (w *fixture) webhook(label string, respond func(context.Context, *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse) {
-	w.Helper()
-	server := httptest.NewTLSServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		var review admissionv1.AdmissionReview
-		if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
-			w.Error(err)
-			return
-		}
-		review.Response = respond(r.Context(), review.Request)
-		review.Response.UID = review.Request.UID
-		_ = json.NewEncoder(rw).Encode(review)
-	}))
-	w.Cleanup(server.Close)
-	none, fail, url, seconds := admissionregistrationv1.SideEffectClassNone, admissionregistrationv1.Fail, server.URL, int32(10)
-	name := "webhook-" + w.namespace
-	webhooks := w.cluster.AdmissionregistrationV1().ValidatingWebhookConfigurations()
-	_, err := webhooks.Create(w.Context(), &admissionregistrationv1.ValidatingWebhookConfiguration{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Webhooks: []admissionregistrationv1.ValidatingWebhook{{
-			Name: name + ".example.com", SideEffects: &none, FailurePolicy: &fail, AdmissionReviewVersions: []string{"v1"}, TimeoutSeconds: &seconds,
-			ClientConfig: admissionregistrationv1.WebhookClientConfig{
-				URL: &url, CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}),
-			},
-			NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/metadata.name": w.namespace}},
-			Rules: []admissionregistrationv1.RuleWithOperations{{
-				Operations: []admissionregistrationv1.OperationType{"CREATE", "UPDATE", "DELETE"},
-				Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"configmaps"}},
-			}},
-			ObjectSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{
-				Key: label, Operator: metav1.LabelSelectorOpExists,
-			}}},
-		}},
-	}, metav1.CreateOptions{})
-	if err != nil {
-		w.Fatal(err)
-	}
-	w.Cleanup(func() { _ = webhooks.Delete(context.Background(), name, metav1.DeleteOptions{}) })
-	// The API server learns of it a moment later.
-	kit.Eventually(w, "the webhook is asked", func() error {
-		_, err := w.dynamic().Resource(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}).Namespace(w.namespace).Create(
-			w.Context(), &unstructured.Unstructured{Object: map[string]any{
-				"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "probe", "labels": map[string]any{label: "probe"}},
-			}}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-		if err == nil {
-			return fmt.Errorf("it is not")
-		}
-		return nil
-	})
 }
 
 func (w *fixture) dynamic() *dynamic.DynamicClient { return dynamic.NewForConfigOrDie(plane.REST()) }

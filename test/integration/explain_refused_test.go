@@ -2,19 +2,14 @@ package integration
 
 import (
 	"context"
-	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"fmt"
-	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -106,7 +101,9 @@ func refusedWorks(w *world.World) {
 	w.Helper()
 	works, core := w.Works(0), kubernetes.NewForConfigOrDie(w.Spokes[0].REST()).CoreV1()
 
-	refuse(w, "guarded", "no Mondays")
+	w.Spokes[0].Webhook(w, w.Targets[0], "", func(_ context.Context, r *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+		return &admissionv1.AdmissionResponse{Allowed: r.Name != "guarded" && r.Name != "probe", Result: &metav1.Status{Message: "no Mondays"}}
+	})
 	w.Create(works, w.Work(0, "webhook", "1", "guarded"))
 	blocked(w, "webhook", workstate.Webhook, "no Mondays")
 
@@ -156,47 +153,5 @@ func waits(w *world.World, name string, phase corev1.PodPhase, why corev1.Contai
 			Waiting: &why}}}}
 		_, err = pods.UpdateStatus(w.Context(), pod, metav1.UpdateOptions{})
 		return err
-	})
-}
-
-// refuse has a webhook of the first cluster deny a ConfigMap of its namespace for objects.
-func refuse(w *world.World, name, message string) {
-	w.Helper()
-	server := httptest.NewTLSServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		var review admissionv1.AdmissionReview
-		if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
-			w.Error(err)
-			return
-		}
-		review.Response = &admissionv1.AdmissionResponse{UID: review.Request.UID, Allowed: review.Request.Name != name, Result: &metav1.Status{Message: message}}
-		_ = json.NewEncoder(rw).Encode(review)
-	}))
-	w.Cleanup(server.Close)
-	none, fail := admissionregistrationv1.SideEffectClassNone, admissionregistrationv1.Fail
-	hooks := kubernetes.NewForConfigOrDie(w.Spokes[0].REST()).AdmissionregistrationV1().ValidatingWebhookConfigurations()
-	hook := "guard-" + w.Targets[0]
-	_, err := hooks.Create(w.Context(), &admissionregistrationv1.ValidatingWebhookConfiguration{
-		ObjectMeta: metav1.ObjectMeta{Name: hook},
-		Webhooks: []admissionregistrationv1.ValidatingWebhook{{
-			Name: "guard.example.com", SideEffects: &none, FailurePolicy: &fail, AdmissionReviewVersions: []string{"v1"},
-			ClientConfig: admissionregistrationv1.WebhookClientConfig{
-				URL: &server.URL, CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}),
-			},
-			NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: w.Targets[0]}},
-			Rules: []admissionregistrationv1.RuleWithOperations{{
-				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create, admissionregistrationv1.Update},
-				Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"configmaps"}},
-			}},
-		}},
-	}, metav1.CreateOptions{})
-	kit.NoError(w, err)
-	w.Cleanup(func() { _ = hooks.Delete(context.Background(), hook, metav1.DeleteOptions{}) })
-	configMaps := kubernetes.NewForConfigOrDie(w.Spokes[0].REST()).CoreV1().ConfigMaps(w.Targets[0])
-	kit.Eventually(w, "the API server asks the webhook", func() error {
-		_, err := configMaps.Create(w.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-		if err == nil {
-			return errors.New("it does not")
-		}
-		return nil
 	})
 }

@@ -5,8 +5,6 @@ package rollout
 import (
 	"encoding/json"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"regexp"
 	"strings"
@@ -14,9 +12,6 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
-	authenticationv1 "k8s.io/api/authentication/v1"
-	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -50,9 +45,9 @@ const setsNS = "ocm-ns" // of the example
 // canary is a world with the clusters a-first, which is the canary by its label, and b-second.
 type canary struct {
 	*world.World
-	client    versioned.Interface
-	planes    map[string]*controlplane.Plane
-	dashboard string // address
+	client versioned.Interface
+	planes map[string]*controlplane.Plane
+	page   func(path string) (string, error) // of the dashboard
 }
 
 func startCanary(t *testing.T) *canary {
@@ -63,46 +58,19 @@ func startCanary(t *testing.T) *canary {
 	w.Hub = hubPlane // from here on: the hub makes the namespaces
 	w.StartBroker(broker.Config{})
 	h := w.StartHub(func(c *hub.Config) { c.AutoRegister, c.AutoAccept = true, true })
-	dashboard, err := h.Dashboard(hub.DashboardOptions{Address: "127.0.0.1:0"})
-	kit.NoError(t, err)
-	kit.Run(t, "dashboard", dashboard.Run)
-	kit.Receive(t, "the dashboard listens", dashboard.Listening())
+	page := w.StartDashboard(h)
 	w.StartAgent(0)
 	w.StartAgent(1)
-	return &canary{World: w, client: w.Client(), planes: map[string]*controlplane.Plane{"a-first": canaryPlane, "b-second": second}, dashboard: dashboard.Addr()}
-}
-
-// viewer returns the token of somebody who may see all.
-func (w *canary) viewer() string {
-	w.Helper()
-	client, ctx, name := kubernetes.NewForConfigOrDie(hubPlane.REST()), w.Context(), metav1.ObjectMeta{Name: "viewer"}
-	_, err := client.CoreV1().ServiceAccounts(setsNS).Create(ctx, &corev1.ServiceAccount{ObjectMeta: name}, metav1.CreateOptions{})
-	kit.NoError(w, err)
-	_, err = client.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{ObjectMeta: name,
-		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
-		Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: setsNS, Name: "viewer"}}}, metav1.CreateOptions{})
-	kit.NoError(w, err)
-	answer, err := client.CoreV1().ServiceAccounts(setsNS).CreateToken(ctx, "viewer", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
-	kit.NoError(w, err)
-	return answer.Status.Token
+	return &canary{World: w, client: w.Client(), planes: map[string]*controlplane.Plane{"a-first": canaryPlane, "b-second": second}, page: page}
 }
 
 // shows waits until the page of the set has these texts.
 func (w *canary) shows(texts ...string) {
 	w.Helper()
-	token := w.viewer()
 	kit.Eventually(w, "the page of the set", func() error {
-		request, err := http.NewRequestWithContext(w.Context(), http.MethodGet, "http://"+w.dashboard+"/replicasets/"+setsNS+"/web", nil)
-		kit.NoError(w, err)
-		request.Header.Set("Authorization", "Bearer "+token)
-		response, err := http.DefaultClient.Do(request)
-		if err != nil {
-			return err
-		}
-		defer response.Body.Close()
-		page, err := io.ReadAll(response.Body)
+		page, err := w.page("/replicasets/" + setsNS + "/web")
 		for _, text := range texts {
-			if err == nil && !strings.Contains(string(page), text) {
+			if err == nil && !strings.Contains(page, text) {
 				err = fmt.Errorf("there is no %q in %s", text, page)
 			}
 		}

@@ -2,22 +2,14 @@ package symptoms
 
 import (
 	"context"
-	"encoding/json"
-	"encoding/pem"
 	"fmt"
-	"io"
-	"net/http"
-	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -39,7 +31,7 @@ type mistake struct {
 	name string
 	// prepare makes the cluster as the mistake needs it; after makes it, where the work is not one when it is created.
 	prepare, after func(*author)
-	// spec is that of the work in YAML, in which NAMESPACE is a namespace of the cluster.
+	// spec is that of the work in YAML, in which %s is a namespace of the cluster.
 	spec  string
 	cause workstate.Cause
 	// says is in the message, which names what is wrong.
@@ -48,36 +40,31 @@ type mistake struct {
 	away bool
 }
 
-const (
-	configMapNamed = "{apiVersion: v1, kind: ConfigMap, metadata: {name: a, namespace: NAMESPACE}, data: {k: '1'}}"
-	deployment     = "{apiVersion: apps/v1, kind: Deployment, metadata: {name: web, namespace: NAMESPACE}, spec: {selector: {matchLabels: {app: web}}, " +
-		"template: {metadata: {labels: {app: web}}, spec: {nodeSelector: {no: node}, containers: [{name: app, image: nowhere.example.com/app}]}}}}"
-	job = "{apiVersion: batch/v1, kind: Job, metadata: {name: once, namespace: NAMESPACE}, spec: {template: {spec: {restartPolicy: Never, containers: [{name: c, image: 'perl:5.34.0'}]}}}}"
-)
+const job = "{apiVersion: batch/v1, kind: Job, metadata: {name: once, namespace: %s}, spec: {template: {spec: {restartPolicy: Never, containers: [{name: c, image: 'perl:5.34.0'}]}}}}"
 
 func manifests(of ...string) string { return "workload: {manifests: [" + strings.Join(of, ", ") + "]}" }
 
 var mistakes = []mistake{
-	{name: "pods that no node can run", spec: manifests(deployment), cause: workstate.Unschedulable, says: "nodes are available"},
-	{name: "an image that does not exist", spec: manifests(deployment), after: (*author).imagePullFails, cause: workstate.ImagePull, says: "ErrImagePull: not found"},
+	{name: "pods that no node can run", spec: manifests(unschedulable), cause: workstate.Unschedulable, says: "nodes are available"},
+	{name: "an image that does not exist", spec: manifests(unschedulable), after: (*author).imagePullFails, cause: workstate.ImagePull, says: "ErrImagePull: not found"},
 	{name: "a finished Job is changed", after: (*author).changeJob, cause: workstate.Warning, says: "complete", spec: manifests(job) +
-		"\nmanifestConfigs: [{resourceIdentifier: {group: batch, resource: jobs, namespace: NAMESPACE, name: once}, conditionRules: [{condition: Complete, type: WellKnownConditions}]}]"},
-	{name: "an unknown field", spec: manifests("{apiVersion: v1, kind: ConfigMap, metadata: {name: a, namespace: NAMESPACE}, dta: {k: '1'}}"), cause: workstate.Warning, says: `unknown field "dta"`},
-	{name: "a manifestConfig of nothing", cause: workstate.Warning, says: "no-such", spec: manifests(configMapNamed) +
-		"\nmanifestConfigs: [{resourceIdentifier: {resource: configmaps, namespace: NAMESPACE, name: no-such}, updateStrategy: {type: CreateOnly}}]"},
-	{name: "a wrong apiVersion", spec: manifests("{apiVersion: apps/v2, kind: Deployment, metadata: {name: web, namespace: NAMESPACE}}"), cause: workstate.UnknownKind, says: `"Deployment" in apps/v2`},
-	{name: "a resource before its definition", spec: manifests("{apiVersion: example.com/v1, kind: Gadget, metadata: {name: a, namespace: NAMESPACE}}"), cause: workstate.UnknownKind, says: `"Gadget" in example.com/v1`},
+		"\nmanifestConfigs: [{resourceIdentifier: {group: batch, resource: jobs, namespace: %s, name: once}, conditionRules: [{condition: Complete, type: WellKnownConditions}]}]"},
+	{name: "an unknown field", spec: manifests("{apiVersion: v1, kind: ConfigMap, metadata: {name: a, namespace: %s}, dta: {k: '1'}}"), cause: workstate.Warning, says: `unknown field "dta"`},
+	{name: "a manifestConfig of nothing", cause: workstate.Warning, says: "no-such", spec: manifests(configMap) +
+		"\nmanifestConfigs: [{resourceIdentifier: {resource: configmaps, namespace: %s, name: no-such}, updateStrategy: {type: CreateOnly}}]"},
+	{name: "a wrong apiVersion", spec: manifests("{apiVersion: apps/v2, kind: Deployment, metadata: {name: web, namespace: %s}}"), cause: workstate.UnknownKind, says: `"Deployment" in apps/v2`},
+	{name: "a resource before its definition", spec: manifests("{apiVersion: example.com/v1, kind: Gadget, metadata: {name: a, namespace: %s}}"), cause: workstate.UnknownKind, says: `"Gadget" in example.com/v1`},
 	{name: "a namespace that does not exist", spec: manifests("{apiVersion: v1, kind: ConfigMap, metadata: {name: a, namespace: nowhere}}"), cause: workstate.NoNamespace, says: `"nowhere" not found`},
-	{name: "a field that somebody else owns", prepare: (*author).otherOwner, cause: workstate.Conflict, says: ".data.k", spec: manifests(configMapNamed) +
-		"\nmanifestConfigs: [{resourceIdentifier: {resource: configmaps, namespace: NAMESPACE, name: a}, updateStrategy: {type: ServerSideApply}}]"},
-	{name: "an object that somebody else changes", spec: manifests(configMapNamed), after: (*author).rival, cause: workstate.Flapping, says: "rival"},
-	{name: "an executor without rights", spec: manifests(configMapNamed) + "\nexecutor: {subject: {type: ServiceAccount, serviceAccount: {namespace: NAMESPACE, name: nobody}}}",
+	{name: "a field that somebody else owns", prepare: (*author).otherOwner, cause: workstate.Conflict, says: ".data.k", spec: manifests(configMap) +
+		"\nmanifestConfigs: [{resourceIdentifier: {resource: configmaps, namespace: %s, name: a}, updateStrategy: {type: ServerSideApply}}]"},
+	{name: "an object that somebody else changes", spec: manifests(configMap), after: (*author).rival, cause: workstate.Flapping, says: "rival"},
+	{name: "an executor without rights", spec: manifests(configMap) + "\nexecutor: {subject: {type: ServiceAccount, serviceAccount: {namespace: %s, name: nobody}}}",
 		cause: workstate.ExecutorDenied, says: "not allowed to apply the resource"},
-	{name: "more than the quota", prepare: (*author).quota, spec: manifests(configMapNamed), cause: workstate.Quota, says: "exceeded quota"},
-	{name: "a webhook that refuses", prepare: (*author).webhook, spec: manifests(configMapNamed), cause: workstate.Webhook, says: "not today"},
-	{name: "a paused cluster", prepare: (*author).pause, spec: manifests(configMapNamed), cause: workstate.ClusterPaused, says: "paused"},
-	{name: "a wrong cluster", spec: manifests(configMapNamed), cause: workstate.ClusterNotFound, says: "no ManagedCluster", away: true},
-	{name: "a work that is too large", spec: manifests(strings.Replace(configMapNamed, "'1'", strings.Repeat("x", packetLimit), 1)), cause: workstate.TooLarge, says: "exceeds the broker's maximum packet size"},
+	{name: "more than the quota", prepare: (*author).quota, spec: manifests(configMap), cause: workstate.Quota, says: "exceeded quota"},
+	{name: "a webhook that refuses", prepare: (*author).webhook, spec: manifests(configMap), cause: workstate.Webhook, says: "not today"},
+	{name: "a paused cluster", prepare: (*author).pause, spec: manifests(configMap), cause: workstate.ClusterPaused, says: "paused"},
+	{name: "a wrong cluster", spec: manifests(configMap), cause: workstate.ClusterNotFound, says: "no ManagedCluster", away: true},
+	{name: "a work that is too large", spec: manifests(strings.Replace(configMap, `"1"`, `"`+strings.Repeat("x", packetLimit)+`"`, 1)), cause: workstate.TooLarge, says: "exceeds the broker's maximum packet size"},
 }
 
 // author writes a work for one cluster, with a mistake.
@@ -97,11 +84,7 @@ func TestMistakes(t *testing.T) {
 	w := world.New(t, o)
 	w.StartBroker(broker.Config{MaxPacketSize: packetLimit})
 	h := w.StartHub(func(c *hub.Config) { c.PendingDelay = 100 * time.Millisecond })
-	dashboard, err := h.Dashboard(hub.DashboardOptions{Address: "127.0.0.1:0"})
-	kit.NoError(t, err)
-	kit.Run(t, "dashboard", dashboard.Run)
-	kit.Receive(t, "the dashboard listens", dashboard.Listening())
-	token := viewer(w)
+	page := w.StartDashboard(h)
 	var mu sync.Mutex
 	table := []string{"| mistake | cause | the message | after |", "|---|---|---|---|"}
 	t.Run("made", func(t *testing.T) {
@@ -112,7 +95,7 @@ func TestMistakes(t *testing.T) {
 					spoke: kubernetes.NewForConfigOrDie(spokePlane.REST())}
 				a.BrokerHost = a.cluster
 				message, after := a.make(m)
-				a.told(m, message, "http://"+dashboard.Addr()+"/works/"+a.cluster+"/web", token)
+				a.told(m, message, page)
 				mu.Lock()
 				defer mu.Unlock()
 				table = append(table, fmt.Sprintf("| %s | %s | %.150s | %.1f s |", m.name, m.cause, message, after.Seconds()))
@@ -134,7 +117,7 @@ func (a *author) make(m mistake) (message string, after time.Duration) {
 		m.prepare(a)
 	}
 	work := &workv1.ManifestWork{ObjectMeta: metav1.ObjectMeta{Name: "web"}}
-	kit.NoError(a, yaml.UnmarshalStrict([]byte(strings.ReplaceAll(m.spec, "NAMESPACE", a.target)), &work.Spec))
+	kit.NoError(a, yaml.UnmarshalStrict([]byte(strings.ReplaceAll(m.spec, "%s", a.target)), &work.Spec))
 	a.made = time.Now()
 	a.Create(a.Works(a.i), work)
 	if m.after != nil {
@@ -161,19 +144,13 @@ func (a *author) make(m mistake) (message string, after time.Duration) {
 }
 
 // told checks what people read who look for the cause.
-func (a *author) told(m mistake, message, page, token string) {
+func (a *author) told(m mistake, message string, page func(string) (string, error)) {
 	a.Helper()
-	request, err := http.NewRequestWithContext(a.Context(), http.MethodGet, page, nil)
-	kit.NoError(a, err)
-	request.Header.Set("Authorization", "Bearer "+token)
-	response, err := http.DefaultClient.Do(request)
-	kit.NoError(a, err)
-	defer func() { _ = response.Body.Close() }() // it was read
-	shown, err := io.ReadAll(response.Body)
+	shown, err := page("/works/" + a.cluster + "/web")
 	kit.NoError(a, err)
 	unescape := strings.NewReplacer("&#34;", `"`, "&#39;", "'", "&lt;", "<", "&gt;", ">", "&amp;", "&")
 	for what, text := range map[string]string{
-		"workctl status": string(m.cause) + message, "workctl explain": a.explain("web"), "the dashboard": unescape.Replace(string(shown)),
+		"workctl status": string(m.cause) + message, "workctl explain": a.explain("web"), "the dashboard": unescape.Replace(shown),
 	} {
 		for _, word := range []string{string(m.cause), m.says} {
 			if !strings.Contains(text, word) {
@@ -181,21 +158,6 @@ func (a *author) told(m mistake, message, page, token string) {
 			}
 		}
 	}
-}
-
-// viewer returns the token of somebody who may see all.
-func viewer(w *world.World) string {
-	w.Helper()
-	client, ctx, meta := kubernetes.NewForConfigOrDie(hubPlane.REST()), w.Context(), metav1.ObjectMeta{Name: "viewer-of-mistakes"}
-	_, err := client.CoreV1().ServiceAccounts("default").Create(ctx, &corev1.ServiceAccount{ObjectMeta: meta}, metav1.CreateOptions{})
-	kit.NoError(w, err)
-	_, err = client.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{ObjectMeta: meta,
-		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
-		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: "default", Name: meta.Name}}}, metav1.CreateOptions{})
-	kit.NoError(w, err)
-	answer, err := client.CoreV1().ServiceAccounts("default").CreateToken(ctx, meta.Name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
-	kit.NoError(w, err)
-	return answer.Status.Token
 }
 
 // imagePullFails is what a kubelet reports, which simulated nodes do not have. The agent looks at pods when their owner changes.
@@ -261,14 +223,9 @@ func (a *author) quota() {
 	_, err := a.spoke.CoreV1().ResourceQuotas(a.target).Create(a.Context(), &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "none"},
 		Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{"count/configmaps": {}}}}, metav1.CreateOptions{})
 	kit.NoError(a, err)
-	a.refused("exceeded quota")
-}
-
-// refused waits until the cluster refuses to create a ConfigMap with these words.
-func (a *author) refused(words string) {
-	kit.Eventually(a, "the cluster refuses: "+words, func() error {
+	kit.Eventually(a, "the quota counts", func() error {
 		_, err := a.spoke.CoreV1().ConfigMaps(a.target).Create(a.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "probe"}}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-		if err == nil || !strings.Contains(err.Error(), words) {
+		if err == nil || !strings.Contains(err.Error(), "exceeded quota") {
 			return fmt.Errorf("it says %w", err)
 		}
 		return nil
@@ -276,31 +233,9 @@ func (a *author) refused(words string) {
 }
 
 func (a *author) webhook() {
-	server := httptest.NewTLSServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		var review admissionv1.AdmissionReview
-		if json.NewDecoder(r.Body).Decode(&review) != nil {
-			return
-		}
-		review.Response = &admissionv1.AdmissionResponse{UID: review.Request.UID, Result: &metav1.Status{Message: "not today"}}
-		_ = json.NewEncoder(rw).Encode(review)
-	}))
-	a.Cleanup(server.Close)
-	none, fail := admissionregistrationv1.SideEffectClassNone, admissionregistrationv1.Fail
-	configurations := a.spoke.AdmissionregistrationV1().ValidatingWebhookConfigurations()
-	_, err := configurations.Create(a.Context(), &admissionregistrationv1.ValidatingWebhookConfiguration{
-		ObjectMeta: metav1.ObjectMeta{Name: a.target},
-		Webhooks: []admissionregistrationv1.ValidatingWebhook{{
-			Name: "mistakes.example.com", SideEffects: &none, FailurePolicy: &fail, AdmissionReviewVersions: []string{"v1"},
-			ClientConfig: admissionregistrationv1.WebhookClientConfig{URL: &server.URL,
-				CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})},
-			NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: a.target}},
-			Rules: []admissionregistrationv1.RuleWithOperations{{Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
-				Rule: admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"configmaps"}}}},
-		}},
-	}, metav1.CreateOptions{})
-	kit.NoError(a, err)
-	a.Cleanup(func() { _ = configurations.Delete(context.Background(), a.target, metav1.DeleteOptions{}) })
-	a.refused("not today")
+	spokePlane.Webhook(a, a.target, "", func(context.Context, *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+		return &admissionv1.AdmissionResponse{Result: &metav1.Status{Message: "not today"}}
+	})
 }
 
 func (a *author) pause() {

@@ -65,9 +65,7 @@ func (p *patient) anotherSource() {
 func (p *patient) notRunning() {
 	p.accept(true)
 	p.agent()
-	p.work("web", `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"web","namespace":"%s"},"spec":{
-		"selector":{"matchLabels":{"app":"web"}},"template":{"metadata":{"labels":{"app":"web"}},
-		"spec":{"nodeSelector":{"no":"node"},"containers":[{"name":"app","image":"app"}]}}}}`, workv1.ReportReadinessAnnotationKey)
+	p.work("web", unschedulable, workv1.ReportReadinessAnnotationKey)
 	p.quoted("a condition", func() string { return p.conditions("web") }, "Available: 0/1")
 	if cells := p.columns("web"); cells["APPLIED"] != "True" || cells["READY"] == "True" {
 		p.Errorf("columns %v", cells)

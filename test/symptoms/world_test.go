@@ -118,7 +118,13 @@ func (p *patient) manifest(text string) workv1.Manifest {
 	return workv1.Manifest{RawExtension: runtime.RawExtension{Raw: []byte(strings.ReplaceAll(text, "%s", p.target))}}
 }
 
-const configMap = `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","namespace":"%s"},"data":{"k":"1"}}`
+// Manifests, in which %s is the namespace for objects.
+const (
+	configMap = `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","namespace":"%s"},"data":{"k":"1"}}`
+	// unschedulable has pods that no node can run.
+	unschedulable = `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"web","namespace":"%s"},` +
+		`"spec":{"selector":{"matchLabels":{"app":"web"}},"template":{"metadata":{"labels":{"app":"web"}},"spec":{"nodeSelector":{"no":"node"},"containers":[{"name":"app","image":"app"}]}}}}`
+)
 
 // columns returns what kubectl get shows of a work: the API server makes the table.
 func (p *patient) columns(name string) map[string]string {
