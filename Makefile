@@ -10,8 +10,9 @@ LDFLAGS    := -s -w -X github.com/workwire/workwire/pkg/runtime/version.Version=
 CONTROLPLANE_LDFLAGS := -s -w -X k8s.io/component-base/version.gitVersion=$(KUBERNETES)
 
 export CGO_ENABLED ?= 0
-# For everything alike, so that building, vetting and testing share their cache.
-export GOFLAGS := $(shell go env GOFLAGS) -trimpath
+# For everything alike, so that building, vetting and testing share their cache. Without gRPC's traces, which use
+# html/template, the linker leaves out the methods that nothing calls: an agent is 22 % smaller.
+export GOFLAGS := $(shell go env GOFLAGS) -trimpath -tags=grpcnotrace
 
 ##@ Run it
 

@@ -84,7 +84,7 @@ build_commands() {
 		folder=$work/$os-$arch
 		mkdir -p "$folder"
 		echo "release: building ${images[*]} for $platform"
-		CGO_ENABLED=0 GOOS=$os GOARCH=$arch go build -trimpath -ldflags "$ldflags" -o "$folder/" "${images[@]/#/./cmd/}"
+		CGO_ENABLED=0 GOOS=$os GOARCH=$arch go build -trimpath -tags grpcnotrace -ldflags "$ldflags" -o "$folder/" "${images[@]/#/./cmd/}"
 		for name in "${images[@]}"; do
 			hack/sbom.sh "$folder/$name" "$version" >"$folder/$name.cdx.json"
 		done
