@@ -64,7 +64,7 @@ func tailCommand(o *cli.Options) *cobra.Command {
 	fs.StringSliceVar(&filter.Kinds, "kind", nil, "show these kinds only, comma-separated: "+strings.Join(tail.Kinds, ", ")+" (default: all)")
 	fs.BoolVar(&data, "data", false, "show payloads, without the values of Secrets")
 	fs.BoolVar(&secrets, "secrets", false, "show payloads with the values of Secrets")
-	format.Add(cmd, cli.Table, cli.JSON)
+	format.Add(cmd, cli.Table, cli.Wide, cli.JSON, cli.YAML, cli.JSONPath)
 	return cmd
 }
 
@@ -83,11 +83,24 @@ func validateTail(c tail.Config) error {
 	return nil
 }
 
-// printEvent prints an event as a line of JSON or of text.
+// printEvent prints an event as a line of JSON or of text, as a document of YAML, or as a template says.
 func printEvent(o *cli.Options, format cli.Format, e tail.Event) error {
-	if format == cli.JSON {
+	switch format {
+	case cli.Table, cli.Wide:
+		_, err := fmt.Fprintln(o.Out, cli.OneLine(line(e, format == cli.Wide)))
+		return err
+	case cli.JSON:
 		return json.NewEncoder(o.Out).Encode(e)
+	case cli.YAML:
+		if _, err := fmt.Fprintln(o.Out, "---"); err != nil {
+			return err
+		}
 	}
+	return cli.WriteJSON(o.Out, format, e)
+}
+
+// line is an event for people.
+func line(e tail.Event, wide bool) string {
 	delay := "-"
 	if !e.Sent.IsZero() {
 		delay = e.Received.Sub(e.Sent).Round(time.Millisecond).String()
@@ -99,12 +112,14 @@ func printEvent(o *cli.Options, format cli.Format, e tail.Event) error {
 	if e.Generation > 0 {
 		work += fmt.Sprintf(" gen %d", e.Generation)
 	}
-	line := fmt.Sprintf("%s %-13s %s %s %s %dB +%s %s", e.Received.UTC().Format("15:04:05.000"), e.Kind, orDash(e.Source), orDash(e.Cluster), orDash(work), e.Size, delay, e.Summary)
-	if e.Data != nil {
-		line += " " + string(e.Data)
+	text := fmt.Sprintf("%s %-13s %s %s %s %dB +%s %s", e.Received.UTC().Format("15:04:05.000"), e.Kind, orDash(e.Source), orDash(e.Cluster), orDash(work), e.Size, delay, e.Summary)
+	if wide {
+		text += fmt.Sprintf(" topic %s uid %s digest %s", e.Topic, orDash(e.UID), orDash(e.Digest))
 	}
-	_, err := fmt.Fprintln(o.Out, cli.OneLine(line))
-	return err
+	if e.Data != nil {
+		text += " " + string(e.Data)
+	}
+	return text
 }
 
 func orDash(text string) string {
