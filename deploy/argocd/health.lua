@@ -1,4 +1,4 @@
--- Health of a ManifestWork or a ManifestWorkReplicaSet for Argo CD, from the condition Ready that the hub writes.
+-- Health of a ManifestWork or a ManifestWorkReplicaSet for Argo CD, from the conditions Ready and Stalled that the hub writes.
 local hs = { status = "Progressing", message = "the hub has not seen this generation yet" }
 local annotations = obj.metadata.annotations or {}
 if annotations["workwire.dev/paused"] == "true" then
@@ -18,7 +18,7 @@ if ready.status == "True" then
 elseif ready.status == "Unknown" then
   hs.status = "Unknown" -- applied, and nobody watches whether the objects are ready
 else
-  for _, kind in ipairs({ "Degraded", "Stopped", "RemovalsHeld" }) do
+  for _, kind in ipairs({ "Degraded", "Stalled" }) do
     if byType[kind] ~= nil and byType[kind].status == "True" then
       hs.status = "Degraded"
     end

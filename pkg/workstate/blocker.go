@@ -2,6 +2,8 @@ package workstate
 
 import (
 	"cmp"
+	"regexp"
+	"slices"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
@@ -65,6 +67,22 @@ const (
 	InvalidRule     Cause = "InvalidRule"
 	Warning         Cause = "Warning" // blocks nothing
 )
+
+// final are the causes that no retry ends: the work, or an object that it declares, must be changed.
+var final = map[Cause]bool{TooLarge: true, InvalidClusterName: true, InvalidSpec: true, Immutable: true, UnknownStrategy: true, InvalidManifest: true, InvalidRule: true}
+
+// Stalled reports whether nothing will happen until somebody changes the work, or an object that it declares. What a
+// change elsewhere mends is tried again: rights, policies, quotas, kinds, keys, agents and pods.
+func (s *State) Stalled() bool {
+	return s.Phase == PhaseFailed && s.Blocker != nil && (s.Blocker.final() || slices.ContainsFunc(s.Blocker.Others, Blocker.final))
+}
+
+// passing matches what a cluster refuses by what else is on it, in the words of an invalid object.
+var passing = regexp.MustCompile(`(?i)already allocated|not found`)
+
+func (b Blocker) final() bool {
+	return final[b.Cause] && b.Reason != workv1.ReasonTooManySpecs && !passing.MatchString(b.Message)
+}
 
 // blocker returns the first cause in the order of the way.
 func (f *Facts) blocker(s *State) *Blocker {

@@ -210,7 +210,7 @@ func TestCanary(t *testing.T) {
 	w.until(progressing, "Stopped", "^revision 2: 0 of 2 clusters succeeded, 1 have the template; "+
 		"stopped: 1 cluster failed or timed out, more than allowed: a-first; waiting for "+blocker+"$")
 	w.until(stopped, "TooManyFailures", "a-first; waiting for "+blocker+"$")
-	w.healthy("InProgress Degraded")
+	w.healthy("Failed Degraded")
 	if d, err := w.deployment("b-second"); err != nil || d.Spec.Template.Spec.NodeSelector != nil || d.Status.ReadyReplicas != 1 {
 		t.Errorf("the other cluster has %+v %v", d, err)
 	}
@@ -222,6 +222,7 @@ func TestCanary(t *testing.T) {
 	w.runs("a-first", "nginx:1.28")
 	w.runs("b-second", "nginx:1.28")
 	w.healthy("Current Healthy")
+	w.stalledWork("a-first")
 
 	undone, err := revisions.Undo(t.Context(), w.client, setsNS, "web", 1)
 	kit.NoError(t, err)

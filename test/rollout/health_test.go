@@ -9,7 +9,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/test/kit"
 )
 
@@ -41,6 +43,32 @@ func (w *canary) worksHealthy(want map[string]string) {
 		}
 		return nil
 	})
+}
+
+// stalledWork creates a work whose manifest no cluster takes, and corrects it.
+func (w *canary) stalledWork(cluster string) {
+	w.Helper()
+	works := w.client.WorkV1().ManifestWorks(cluster)
+	const manifest = `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c"}}`
+	work := &workv1.ManifestWork{ObjectMeta: metav1.ObjectMeta{Name: "stalled"}}
+	work.Spec.Workload.Manifests = []workv1.Manifest{{RawExtension: runtime.RawExtension{Raw: []byte(manifest)}}}
+	is := func(want string) {
+		kit.Eventually(w, "the work is "+want, func() error {
+			current, err := works.Get(w.Context(), work.Name, metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			return w.health(current, want)
+		})
+	}
+	_, err := works.Create(w.Context(), work, metav1.CreateOptions{})
+	kit.NoError(w, err)
+	is("Failed Degraded")
+	corrected := `[{"op":"add","path":"/spec/workload/manifests/0/metadata/namespace","value":"default"}]`
+	_, err = works.Patch(w.Context(), work.Name, types.JSONPatchType, []byte(corrected), metav1.PatchOptions{})
+	kit.NoError(w, err)
+	is("Current Healthy")
+	kit.NoError(w, works.Delete(w.Context(), work.Name, metav1.DeleteOptions{}))
 }
 
 // health returns an error unless Flux and Argo CD say this of an object.

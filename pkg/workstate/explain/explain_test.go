@@ -140,8 +140,13 @@ func ofSet(paused bool) workstate.Facts {
 
 var apps = schema.GroupResource{Group: "apps", Resource: "deployments"}
 
-// TestCauses checks the cause, its object and what to do for each state that hub and agent can report.
+// TestCauses checks the cause, its object and what to do for each state that hub and agent can report, and which of
+// them no retry ends.
 func TestCauses(t *testing.T) {
+	stalled := map[string]bool{
+		"too large": true, "too large, by the hub's Applied": true, "invalid spec": true, "namespace not set": true, "immutable": true, "strategy": true,
+		"invalid": true, "invalid rule": true, "immutable, after quota": true,
+	}
 	denied := errors.New(`admission webhook "guard.example.com" denied the request: no Mondays`)
 	for name, c := range map[string]struct {
 		facts workstate.Facts
@@ -207,15 +212,21 @@ func TestCauses(t *testing.T) {
 		"namespace not set": {failed(errors.New("the server does not allow this method on the requested resource: Deployment has no metadata.namespace, and its kind is namespaced")), explain.Blocked, workstate.InvalidManifest, "set metadata.namespace of Deployment default/web"},
 		"immutable":         {failed(errors.New(`Deployment.apps "web" is invalid: spec.selector: field is immutable`)), explain.Blocked, workstate.Immutable, workv1.RecreateAnnotationKey},
 		"strategy":          {failed(errors.New(`unknown update strategy "Rego": it must be Update, CreateOnly, ServerSideApply or ReadOnly`)), explain.Blocked, workstate.UnknownStrategy, "docs/strategies.md"},
-		"invalid":           {failed(errors.New(`Deployment.apps "web" is invalid: spec.replicas`)), explain.Blocked, workstate.InvalidManifest, "correct the manifest"},
-		"other failure":     {failed(errors.New("etcdserver: leader changed")), explain.Blocked, workstate.NotApplied, "tries again by itself"},
-		"unschedulable":     {unready(pod, true, "Pod could not be scheduled"), explain.Blocked, workstate.Unschedulable, "Pod default/one Pod could not be scheduled no node of cluster1 can run the pod"},
-		"not scheduled yet": {unready(pod, false, "Pod has not been scheduled"), explain.Blocked, workstate.Unschedulable, "no node"},
-		"image":             {unready(pod, false, `Pod is in the Pending phase: container app waits: ImagePullBackOff`), explain.Blocked, workstate.ImagePull, "kubectl describe -n default pods one"},
-		"crash loop":        {unready(pod, true, "Containers in CrashLoop state: app"), explain.Blocked, workstate.CrashLoop, "--previous"},
-		"not ready":         {unready(deploy, false, "Available: 0/1"), explain.Progressing, workstate.NotReady, "kubectl describe -n default deployments.apps web, and its pods"},
-		"past deadline":     {unready(deploy, true, "Progress deadline exceeded"), explain.Blocked, workstate.Failed, "does not become ready by itself"},
-		"object gone":       {facts(condition.Manifest{Meta: config, Presence: condition.Missing}), explain.Blocked, workstate.Missing, "creates it again"},
+		"port taken":        {failed(errors.New(`Service "web" is invalid: spec.ports[0].nodePort: Invalid value: 30080: provided port is already allocated`)), explain.Blocked, workstate.InvalidManifest, "correct the manifest"},
+		"too many specs": {changed(facts(), func(f *workstate.Facts) {
+			f.Work.Status = condition.InvalidStatus(f.Work.Status, f.Work.Status, 3, workv1.ReasonTooManySpecs, "the agent holds as many specs as it may", before)
+		}), explain.Blocked, workstate.InvalidSpec, "the agent holds"},
+		"invalid rule":           {failed(errors.New(`the condition rule names Applied, which the agent sets itself`)), explain.Blocked, workstate.InvalidRule, "correct the rule"},
+		"immutable, after quota": {facts(condition.Manifest{Meta: pod, ApplyError: errors.New("exceeded quota: q")}, condition.Manifest{Meta: deploy, ApplyError: errors.New("field is immutable")}), explain.Blocked, workstate.Quota, "ResourceQuota"},
+		"invalid":                {failed(errors.New(`Deployment.apps "web" is invalid: spec.replicas`)), explain.Blocked, workstate.InvalidManifest, "correct the manifest"},
+		"other failure":          {failed(errors.New("etcdserver: leader changed")), explain.Blocked, workstate.NotApplied, "tries again by itself"},
+		"unschedulable":          {unready(pod, true, "Pod could not be scheduled"), explain.Blocked, workstate.Unschedulable, "Pod default/one Pod could not be scheduled no node of cluster1 can run the pod"},
+		"not scheduled yet":      {unready(pod, false, "Pod has not been scheduled"), explain.Blocked, workstate.Unschedulable, "no node"},
+		"image":                  {unready(pod, false, `Pod is in the Pending phase: container app waits: ImagePullBackOff`), explain.Blocked, workstate.ImagePull, "kubectl describe -n default pods one"},
+		"crash loop":             {unready(pod, true, "Containers in CrashLoop state: app"), explain.Blocked, workstate.CrashLoop, "--previous"},
+		"not ready":              {unready(deploy, false, "Available: 0/1"), explain.Progressing, workstate.NotReady, "kubectl describe -n default deployments.apps web, and its pods"},
+		"past deadline":          {unready(deploy, true, "Progress deadline exceeded"), explain.Blocked, workstate.Failed, "does not become ready by itself"},
+		"object gone":            {facts(condition.Manifest{Meta: config, Presence: condition.Missing}), explain.Blocked, workstate.Missing, "creates it again"},
 		"may not be read": {facts(condition.Manifest{Meta: config, Presence: condition.Forbidden, ApplyError: errors.New("not allowed to apply the resource  configmaps, default settings")}),
 			explain.Blocked, workstate.ExecutorDenied, "the rights on ConfigMap default/settings"},
 		"may not be read, of an older agent": {facts(condition.Manifest{Meta: config, Presence: condition.Undecided, ReadError: errors.New("the executor a/b may not get it")}),
@@ -235,6 +246,9 @@ func TestCauses(t *testing.T) {
 		}), explain.Blocked, workstate.Finalizer, "example.com/hold"},
 		"deletion is not paused": {changed(deleting(facts()), pause), explain.Blocked, workstate.Finalizer, "Deployment default/web"},
 	} {
+		if s := c.facts.State(); s.Stalled() != stalled[name] {
+			t.Errorf("%s: stalled %v", name, s.Stalled())
+		}
 		e := explain.Explain(c.facts)
 		if e.State != c.state || (e.Blocker != nil) != (c.cause != "") {
 			t.Errorf("%s: %s %+v, want %s", name, e.State, e.Blocker, c.state)

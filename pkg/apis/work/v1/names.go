@@ -81,6 +81,9 @@ const (
 	// WorkReady is written by the hub, unless a condition rule sets it, as the sum of the others: True when the newest spec is
 	// applied and its objects are ready, or it is complete. The reason is the cause if it is not.
 	WorkReady = "Ready"
+	// WorkStalled is written by the hub beside WorkReady, with its reason and message, unless a condition rule sets it. It is
+	// True while no retry helps, because the work or its object must be changed, and absent otherwise.
+	WorkStalled = "Stalled"
 	// WorkApplied is True when every manifest was applied.
 	WorkApplied = "Applied"
 	// WorkAvailable is True when every object exists on the cluster. It says nothing about
@@ -126,7 +129,7 @@ const (
 
 // IsOfHub reports whether the hub has written a condition of a work, and not its agent.
 func IsOfHub(c *metav1.Condition) bool {
-	return c.Type == WorkDelivered || c.Type == WorkReady && !strings.HasPrefix(c.Reason, "ConditionRule")
+	return c.Type == WorkDelivered || (c.Type == WorkReady || c.Type == WorkStalled) && !strings.HasPrefix(c.Reason, "ConditionRule")
 }
 
 // Condition types of one manifest of a ManifestWork.

@@ -40,6 +40,9 @@ const (
 	// ManifestWorkReplicaSetConditionReady is True when every chosen cluster succeeded with the template of
 	// status.observedGeneration, and nothing holds the set. Its reason is otherwise that of Progressing, or RemovalsHeld.
 	ManifestWorkReplicaSetConditionReady = "Ready"
+	// ManifestWorkReplicaSetConditionStalled is True, with reason and message of Ready, while the set does not go on by
+	// itself: failures stop it, removals are held, or its spec is invalid. It is absent otherwise.
+	ManifestWorkReplicaSetConditionStalled = "Stalled"
 	// ManifestWorkReplicaSetConditionStopped is True while failures stop the rollout. A set whose
 	// rollout never stopped does not have it.
 	ManifestWorkReplicaSetConditionStopped = "Stopped"

@@ -107,13 +107,13 @@ func describe(changes []change) []string {
 	return texts
 }
 
-// conditionTexts formats the conditions but those that TestProgress checks, and Ready, which follows from them.
+// conditionTexts formats the conditions but those that TestProgress checks.
 func conditionTexts(conditions []metav1.Condition) []string {
 	texts := make([]string, 0, len(conditions))
 	for _, c := range conditions {
 		switch c.Type {
 		case workv1alpha1.ManifestWorkReplicaSetConditionProgressing, workv1alpha1.ManifestWorkReplicaSetConditionStopped,
-			workv1alpha1.ManifestWorkReplicaSetConditionReady:
+			workv1alpha1.ManifestWorkReplicaSetConditionReady, workv1alpha1.ManifestWorkReplicaSetConditionStalled:
 			continue
 		}
 		texts = append(texts, strings.TrimSpace(fmt.Sprintf("%s %s %s %s", c.Type, c.Status, c.Reason, c.Message)))

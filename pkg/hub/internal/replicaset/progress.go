@@ -74,7 +74,8 @@ func setProgress(status *workv1alpha1.ManifestWorkReplicaSetStatus, in input, ro
 	}
 }
 
-// setReady sets the condition Ready, the sum of the others, and observedGeneration to what it is about.
+// setReady sets the condition Ready, the sum of the others, Stalled if the set does not go on by itself, and
+// observedGeneration to what they are about.
 func setReady(status *workv1alpha1.ManifestWorkReplicaSetStatus, in input) {
 	progressing := meta.FindStatusCondition(status.Conditions, workv1alpha1.ManifestWorkReplicaSetConditionProgressing)
 	c := metav1.Condition{
@@ -89,7 +90,29 @@ func setReady(status *workv1alpha1.ManifestWorkReplicaSetStatus, in input) {
 		c.Status = metav1.ConditionTrue
 	}
 	status.ObservedGeneration = in.set.Generation
-	conditionSetter(status, in.now)(c)
+	set := conditionSetter(status, in.now)
+	set(c)
+	if c.Type = workv1alpha1.ManifestWorkReplicaSetConditionStalled; !stalled(in.set, c.Reason) {
+		meta.RemoveStatusCondition(&status.Conditions, c.Type)
+		return
+	}
+	c.Status = metav1.ConditionTrue
+	set(c)
+}
+
+// stalled reports whether a set that is not ready for this reason waits for somebody. Placements and their decisions
+// may be on their way.
+func stalled(set *workv1alpha1.ManifestWorkReplicaSet, reason string) bool {
+	switch reason {
+	case workv1alpha1.ReasonStopped, workv1alpha1.ManifestWorkReplicaSetConditionRemovalsHeld:
+		return true
+	case workv1alpha1.ReasonInvalid:
+		return validateNames(set) != "" || slices.ContainsFunc(set.Spec.PlacementRefs, func(ref workv1alpha1.LocalPlacementReference) bool {
+			_, err := rollout.Parse(&ref.RolloutStrategy)
+			return err != nil
+		})
+	}
+	return false
 }
 
 // progress returns the condition Progressing.

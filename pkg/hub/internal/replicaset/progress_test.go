@@ -46,6 +46,7 @@ func TestProgress(t *testing.T) {
 		change   func(*input)
 		changes  string
 		want     string
+		stalled  bool
 	}{
 		"nothing yet": {
 			clusters: []string{"c1", "c2"}, changes: "create c1 create c2",
@@ -86,11 +87,13 @@ func TestProgress(t *testing.T) {
 				"stopped: 1 cluster failed or timed out, more than allowed: c1; waiting for c1: Deployment default/web: Progress deadline exceeded\n" +
 				"Stopped True TooManyFailures stopped: 1 cluster failed or timed out, more than allowed: c1; " +
 				"waiting for c1: Deployment default/web: Progress deadline exceeded",
+			stalled: true,
 		},
 		"stopped before": {
 			strategy: progressive(1, 0), clusters: []string{"c1"}, works: worksOf("p", "c1:ok"),
 			change: func(in *input) {
-				in.set.Status.Conditions = []metav1.Condition{{Type: workv1alpha1.ManifestWorkReplicaSetConditionStopped, Status: metav1.ConditionTrue}}
+				in.set.Status.Conditions = []metav1.Condition{{Type: workv1alpha1.ManifestWorkReplicaSetConditionStopped, Status: metav1.ConditionTrue},
+					{Type: workv1alpha1.ManifestWorkReplicaSetConditionStalled, Status: metav1.ConditionTrue}}
 			},
 			want: "Progressing False Complete 1 of 1 clusters succeeded\nStopped False AsExpected",
 		},
@@ -114,7 +117,8 @@ func TestProgress(t *testing.T) {
 		},
 		"a wrong strategy": {
 			strategy: clusterv1alpha1.RolloutStrategy{RolloutType: "Sideways"}, clusters: []string{"c1"},
-			want: `Progressing False Invalid placement p: rollout strategy: rolloutType is "Sideways": must be All, Progressive or ProgressivePerGroup`,
+			want:    `Progressing False Invalid placement p: rollout strategy: rolloutType is "Sideways": must be All, Progressive or ProgressivePerGroup`,
+			stalled: true,
 		},
 		"no placement": {
 			clusters: []string{"c1"}, change: func(in *input) { in.placements[0].object = nil },
@@ -156,6 +160,10 @@ func TestProgress(t *testing.T) {
 			ready := meta.FindStatusCondition(p.status.Conditions, workv1alpha1.ManifestWorkReplicaSetConditionReady)
 			if want := progressing.Reason == workv1alpha1.ReasonComplete; ready == nil || (ready.Status == metav1.ConditionTrue) != want || ready.Message != progressing.Message {
 				t.Errorf("%+v, want ready %v", ready, want)
+			}
+			if got := meta.FindStatusCondition(p.status.Conditions, workv1alpha1.ManifestWorkReplicaSetConditionStalled); (got != nil) != c.stalled ||
+				got != nil && (got.Status != metav1.ConditionTrue || got.Reason != ready.Reason || got.Message != ready.Message || got.ObservedGeneration != 5) {
+				t.Errorf("%+v, want stalled %v", got, c.stalled)
 			}
 			if progressing.ObservedGeneration != 5 || p.status.ObservedGeneration != 5 {
 				t.Errorf("observed generations %d, %d", progressing.ObservedGeneration, p.status.ObservedGeneration)
@@ -298,12 +306,13 @@ func TestProgressCost(t *testing.T) {
 	}
 }
 
-// sameRest compares statuses without Progressing, and Ready, which says the same.
+// sameRest compares statuses without Progressing, and Ready and Stalled, which say the same.
 func sameRest(a, b *workv1alpha1.ManifestWorkReplicaSetStatus) bool {
 	rest := func(s *workv1alpha1.ManifestWorkReplicaSetStatus) *workv1alpha1.ManifestWorkReplicaSetStatus {
 		s = s.DeepCopy()
 		meta.RemoveStatusCondition(&s.Conditions, workv1alpha1.ManifestWorkReplicaSetConditionProgressing)
 		meta.RemoveStatusCondition(&s.Conditions, workv1alpha1.ManifestWorkReplicaSetConditionReady)
+		meta.RemoveStatusCondition(&s.Conditions, workv1alpha1.ManifestWorkReplicaSetConditionStalled)
 		return s
 	}
 	return apiequality.Semantic.DeepEqual(rest(a), rest(b))

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
@@ -169,6 +170,9 @@ func TestRemovalsAreHeld(t *testing.T) {
 			want := fmt.Sprintf("%s True TooManyRemovals %d of %d works are of clusters that are no longer selected", kind, c.leave, c.works)
 			if got := strings.Contains(texts, want); got != c.held || strings.Contains(texts, kind) != c.held {
 				t.Errorf("conditions\n%s", texts)
+			}
+			if meta.IsStatusConditionTrue(p.status.Conditions, workv1alpha1.ManifestWorkReplicaSetConditionStalled) != c.held {
+				t.Errorf("stalled: %+v", p.status.Conditions)
 			}
 			if !c.held {
 				return

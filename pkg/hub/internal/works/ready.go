@@ -8,24 +8,32 @@ import (
 	"github.com/workwire/workwire/pkg/workstate"
 )
 
-// setReady sets the condition Ready of status, which is to be stored in work, to the sum of the others, and
-// observedGeneration to what it is about.
+// setReady sets the condition Ready of status, which is to be stored in work, to the sum of the others, Stalled if no
+// retry helps, and observedGeneration to what they are about. Those of condition rules stay.
 func setReady(work *workv1.ManifestWork, status *workv1.ManifestWorkStatus, now metav1.Time) {
-	if c := meta.FindStatusCondition(status.Conditions, workv1.WorkReady); c != nil && !workv1.IsOfHub(c) {
-		status.ObservedGeneration = c.ObservedGeneration
-		return
-	}
-	status.ObservedGeneration = work.Generation
 	next := *work
 	next.Status = *status
-	c := ready(&next)
+	s := workstate.Of(&next, nil)
+	c := ready(&next, s)
 	c.LastTransitionTime = now
-	meta.SetStatusCondition(&status.Conditions, c)
+	status.ObservedGeneration = work.Generation
+	if of := meta.FindStatusCondition(status.Conditions, workv1.WorkReady); of != nil && !workv1.IsOfHub(of) {
+		status.ObservedGeneration = of.ObservedGeneration
+	} else {
+		meta.SetStatusCondition(&status.Conditions, c)
+	}
+	if of := meta.FindStatusCondition(status.Conditions, workv1.WorkStalled); of != nil && !workv1.IsOfHub(of) {
+		return
+	}
+	if c.Type, c.Status = workv1.WorkStalled, metav1.ConditionTrue; s.Stalled() {
+		meta.SetStatusCondition(&status.Conditions, c)
+	} else {
+		meta.RemoveStatusCondition(&status.Conditions, c.Type)
+	}
 }
 
-// ready returns the condition Ready of a work.
-func ready(work *workv1.ManifestWork) metav1.Condition {
-	s := workstate.Of(work, nil)
+// ready returns the condition Ready of a work in this state.
+func ready(work *workv1.ManifestWork, s workstate.State) metav1.Condition {
 	c := metav1.Condition{Type: workv1.WorkReady, Status: metav1.ConditionFalse, Reason: workv1.ReasonNotReported, Message: truncate(s.Why(), maxEvent), ObservedGeneration: work.Generation}
 	switch workstate.Reached(work) {
 	case workstate.PhaseReady:
