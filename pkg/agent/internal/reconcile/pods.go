@@ -73,6 +73,9 @@ func (c *causes) next(ctx context.Context, m workv1.ManifestResourceMeta, ref ob
 		Workload: live, Since: since, Who: who, Client: func(ctx context.Context) (rest.Interface, error) { return r.podClient(ctx, rec, ref.Namespace) },
 	}, now)
 	rec.requeueWithin(again)
+	if known == (pods.Known{}) { // most are ready before their pods are listed
+		return known
+	}
 	if c.known == nil {
 		c.known = map[object.Ref]pods.Known{}
 	}
