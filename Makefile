@@ -53,7 +53,7 @@ images: build ## Build the container images workwire/NAME:VERSION with docker, f
 	@hack/images.sh "$(VERSION)"
 
 .PHONY: release-dry-run
-release-dry-run: ## Build, sign and verify a release against a registry on loopback. Publishes nothing.
+release-dry-run: ## Build, sign and verify a release against a registry on loopback, and install from it. Publishes nothing.
 	@hack/release.sh --dry-run
 
 .PHONY: clean

@@ -6,11 +6,11 @@
 #                                         identity of the workflow (cosign, keyless); needs a registry login
 #   hack/release.sh tools FOLDER          builds crane and cosign, for RELEASE_TOOLS
 #   hack/release.sh --dry-run [VERSION]   both, with a registry on loopback and a key that are deleted at the end; verifies
-#                                         the signatures, publishes nothing
+#                                         the signatures, installs from that registry, publishes nothing
 #
 # .github/workflows/release.yaml runs each step in a job of its own. In bin/release/VERSION is what is published:
 #
-#   workwire_VERSION_OS_ARCH.tar.gz      the commands, with their man pages and SBOMs (CycloneDX)
+#   workwire_VERSION_OS_ARCH.tar.gz      the commands, with their man pages and SBOMs (CycloneDX); for darwin workctl alone
 #   work.yaml                            the manifest with which krew installs workctl as kubectl work
 #   workwire-VERSION.tgz                 the Helm chart, which names images by digest
 #   workwire-kustomize_VERSION.tar.gz    deploy/kustomize with what it refers to, which does so too
@@ -33,7 +33,7 @@ tools)
 	GOFLAGS=-trimpath CGO_ENABLED=0 GOBIN=$(realpath "$2") go install "$cosign_module"
 	exit
 	;;
---dry-run) dry_run=1 steps="build publish" ;;
+--dry-run) dry_run=1 steps="build publish install" ;;
 *)
 	echo "usage: hack/release.sh build VERSION | publish VERSION | tools FOLDER | --dry-run [VERSION]" >&2
 	exit 2
@@ -54,6 +54,7 @@ fi
 
 images=(work-agent work-hub work-broker workctl)
 platforms=(linux/amd64 linux/arm64)
+desktops=(darwin/amd64 darwin/arm64) # of those who use workctl
 ldflags="-s -w -X github.com/workwire/workwire/pkg/runtime/version.Version=$version"
 out=$PWD/bin/release/$version
 layouts=$out-images
@@ -76,22 +77,31 @@ tool() {
 }
 
 build_commands() {
-	local platform os arch folder name
+	local platform
 	echo "release: making man pages"
 	hack/man.sh "$work/man" "$version"
 	for platform in "${platforms[@]}"; do
-		os=${platform%/*} arch=${platform#*/}
-		folder=$work/$os-$arch
-		mkdir -p "$folder"
-		echo "release: building ${images[*]} for $platform"
-		CGO_ENABLED=0 GOOS=$os GOARCH=$arch go build -trimpath -tags grpcnotrace -ldflags "$ldflags" -o "$folder/" "${images[@]/#/./cmd/}"
-		for name in "${images[@]}"; do
-			hack/sbom.sh "$folder/$name" "$version" >"$folder/$name.cdx.json"
-		done
-		cp -r LICENSE README.md CHANGELOG.md "$work/man" "$folder/"
-		archive "$folder" "$out/workwire_${version}_${os}_$arch.tar.gz"
+		build_archive "$platform" "${images[@]}"
+	done
+	for platform in "${desktops[@]}"; do
+		build_archive "$platform" workctl
 	done
 	hack/krew.sh "$version" "$out" >"$out/work.yaml"
+}
+
+# build_archive PLATFORM COMMAND...
+build_archive() {
+	local os=${1%/*} arch=${1#*/} folder=$work/${1/\//-} name
+	shift
+	mkdir -p "$folder/man/man1"
+	echo "release: building $* for $os/$arch"
+	CGO_ENABLED=0 GOOS=$os GOARCH=$arch go build -trimpath -tags grpcnotrace -ldflags "$ldflags" -o "$folder/" "${@/#/./cmd/}"
+	for name; do
+		hack/sbom.sh "$folder/$name" "$version" >"$folder/$name.cdx.json"
+		cp "$work/man/man1/$name"*.1 "$folder/man/man1/"
+	done
+	cp LICENSE README.md CHANGELOG.md "$folder/"
+	archive "$folder" "$out/workwire_${version}_${os}_$arch.tar.gz"
 }
 
 # archive FOLDER FILE: names, times and order are fixed, so that the same commit gives the same archive.
@@ -256,6 +266,19 @@ publish() {
 	fi
 	push_images
 	sign_checksums
+}
+
+# install puts all three parts onto a cluster from what was published, as a user does. Root runs the programs of the
+# images as their users.
+install() {
+	[ -x bin/controlplane ] || make --no-print-directory bin/controlplane
+	local path as=()
+	path=$(dirname "$(hack/helm.sh)"):$work:$PATH
+	[ "$(id -u)" = 0 ] || as=(-exec "sudo --preserve-env env PATH=$path")
+	echo "release: installing from what was published"
+	PATH=$path WORKWIRE_RELEASE=$out go test ./test/deploy -run '^TestRelease$' -count=1 -v "${as[@]}" >"$work/install.log" 2>&1 ||
+		{ cat "$work/install.log" >&2 && return 1; }
+	sed -n 's/^.*\(release: .*\)$/\1/p' "$work/install.log"
 }
 
 tool crane "$crane_module"

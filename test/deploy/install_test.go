@@ -11,12 +11,12 @@ import (
 
 var fence = regexp.MustCompile("(?ms)^```sh\n(.*?)^```$")
 
-// TestInstallationGuide runs the commands of docs/install.md, those of kustomize and those of Helm
-// on a cluster each, which then has all three parts.
-func TestInstallationGuide(t *testing.T) {
+// installationGuide returns the commands of docs/install.md by heading.
+func installationGuide(t *testing.T) map[string][]string {
+	t.Helper()
 	text, err := os.ReadFile("../../docs/install.md")
 	kit.NoError(t, err)
-	sections := map[string][]string{} // commands by heading
+	sections := map[string][]string{}
 	for _, section := range strings.Split(string(text), "\n## ")[1:] {
 		title, body, _ := strings.Cut(section, "\n")
 		for _, m := range fence.FindAllStringSubmatch(body, -1) {
@@ -26,6 +26,13 @@ func TestInstallationGuide(t *testing.T) {
 	if len(sections["Certificates"]) == 0 {
 		t.Fatal("no command makes certificates")
 	}
+	return sections
+}
+
+// TestInstallationGuide runs the commands of docs/install.md, those of kustomize and those of Helm
+// on a cluster each, which then has all three parts.
+func TestInstallationGuide(t *testing.T) {
+	sections := installationGuide(t)
 	for _, way := range []string{"With kustomize", "With Helm"} {
 		t.Run(way, func(t *testing.T) {
 			if len(sections[way]) < 4 {

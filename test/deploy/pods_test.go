@@ -47,40 +47,56 @@ type process struct {
 // addresses to listen and to connect to.
 func (c *cluster) pod(objects map[string]*unstructured.Unstructured, key string, replaced *strings.Replacer, more ...string) *process {
 	c.Helper()
-	name := objects[key].GetName()
-	p := &process{cluster: c, name: name, dir: c.TempDir()}
-	template := &appsv1.Deployment{} // a StatefulSet has its template in the same place
-	kit.NoError(c, runtime.DefaultUnstructuredConverter.FromUnstructured(objects[key].Object, template))
-	spec := template.Spec.Template.Spec
+	p := &process{cluster: c, name: objects[key].GetName(), dir: c.TempDir()}
 	moved := strings.NewReplacer("/etc/workwire", p.dir+"/etc/workwire", "/var/lib/workwire", p.dir+"/var/lib/workwire")
+	args := p.mount(objects, c.podSpec(objects[key]), func(text string) string { return moved.Replace(replaced.Replace(text)) })
+	cmd := exec.Command(filepath.Join(repository(c.T), "bin", p.name), append(args, more...)...)
+	cmd.Env, cmd.SysProcAttr = []string{"PATH=/nowhere"}, &syscall.SysProcAttr{}
+	p.start(cmd)
+	return p
+}
+
+// podSpec returns the pod that a workload makes.
+func (c *cluster) podSpec(workload *unstructured.Unstructured) *corev1.PodSpec {
+	c.Helper()
+	template := &appsv1.Deployment{} // a StatefulSet has its template in the same place
+	kit.NoError(c, runtime.DefaultUnstructuredConverter.FromUnstructured(workload.Object, template))
+	return &template.Spec.Template.Spec
+}
+
+// mount writes the files of the pod's volumes below its folder, and returns its arguments, each as changed says.
+func (p *process) mount(objects map[string]*unstructured.Unstructured, spec *corev1.PodSpec, changed func(string) string) (args []string) {
+	p.Helper()
 	for _, mount := range spec.Containers[0].VolumeMounts {
-		folder := moved.Replace(mount.MountPath)
-		kit.NoError(c, os.MkdirAll(folder, 0o700))
-		for file, content := range c.files(objects, spec.Volumes, mount.Name) {
-			kit.NoError(c, os.WriteFile(filepath.Join(folder, file), []byte(moved.Replace(replaced.Replace(content))), 0o600))
+		folder := filepath.Join(p.dir, mount.MountPath)
+		kit.NoError(p, os.MkdirAll(folder, 0o700))
+		for file, content := range p.files(objects, spec.Volumes, mount.Name) {
+			kit.NoError(p, os.WriteFile(filepath.Join(folder, file), []byte(changed(content)), 0o600))
 		}
 	}
-	args := []string{}
 	for _, arg := range spec.Containers[0].Args {
 		for _, env := range spec.Containers[0].Env {
 			from := env.ValueFrom.ConfigMapKeyRef
 			value, _, _ := unstructured.NestedString(objects["ConfigMap "+from.Name].Object, "data", from.Key)
 			arg = strings.ReplaceAll(arg, "$("+env.Name+")", value)
 		}
-		args = append(args, moved.Replace(replaced.Replace(arg)))
+		args = append(args, changed(arg))
 	}
-	cmd := exec.Command(filepath.Join(repository(c.T), "bin", name), append(args, more...)...)
-	cmd.Env = []string{"PATH=/nowhere"}
+	return args
+}
+
+// start starts the program of the pod, which must end well with the test.
+func (p *process) start(cmd *exec.Cmd) {
+	p.Helper()
 	cmd.Stderr = &p.log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	kit.NoError(c, cmd.Start())
-	c.Cleanup(func() {
+	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
+	kit.NoError(p, cmd.Start())
+	p.Cleanup(func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		if err := cmd.Wait(); err != nil {
-			c.Errorf("%s %v: %v\n%s", name, args, err, p.log.String())
+			p.Errorf("%s: %v\n%s", cmd, err, p.log.String())
 		}
 	})
-	return p
 }
 
 // files gives what a volume holds.
@@ -226,9 +242,7 @@ END`)
 // ServiceMonitor.
 func (p *process) scraped(objects map[string]*unstructured.Unstructured, kind, address string) {
 	p.Helper()
-	workload := &appsv1.Deployment{} // a StatefulSet has its template in the same place
-	kit.NoError(p, runtime.DefaultUnstructuredConverter.FromUnstructured(objects[kind+" "+p.name].Object, workload))
-	container := workload.Spec.Template.Spec.Containers[0]
+	container := p.podSpec(objects[kind+" "+p.name]).Containers[0]
 	for _, probe := range []*corev1.Probe{container.LivenessProbe, container.ReadinessProbe} {
 		kubelet := &tls.Config{InsecureSkipVerify: true} // as kubelets do
 		url := strings.ToLower(string(probe.HTTPGet.Scheme)) + "://" + address + probe.HTTPGet.Path

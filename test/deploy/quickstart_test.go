@@ -101,17 +101,8 @@ func (g *guide) follow(s *shell, section string) {
 // kubelet runs the program of a workload, which simulated nodes do not, and waits until it is ready.
 func (g *guide) kubelet(s *shell, namespace, kind, name string) {
 	s.Helper()
-	objects := map[string]*unstructured.Unstructured{}
-	list := &unstructured.UnstructuredList{}
-	kit.NoError(s, yaml.Unmarshal([]byte(s.cluster.run("kubectl get "+kind+"s,configmaps,secrets -o yaml -n "+namespace)), list))
-	key := ""
-	for i := range list.Items {
-		of := list.Items[i].GetKind() + " " + list.Items[i].GetName()
-		objects[of] = &list.Items[i]
-		if strings.EqualFold(of, kind+" "+name) {
-			key = of
-		}
-	}
+	objects := s.objectsIn(namespace)
+	key := map[string]string{"deployment": "Deployment ", "statefulset": "StatefulSet "}[kind] + name
 	var more []string
 	account := map[string]string{"work-hub": name, "work-agent": agentSA}[name]
 	if account != "" {
@@ -125,6 +116,18 @@ func (g *guide) kubelet(s *shell, namespace, kind, name string) {
 	at := p.log.Await(s, `"broker ready","addresses":\["([^"]+)"\]`)
 	g.substitutions = append(g.substitutions, "$broker:8883", at)
 	g.addresses = append([]string{"work-broker.workwire-broker.svc:8883", at}, g.addresses...)
+}
+
+// objectsIn returns the workloads of a namespace and what they mount, by kind and name.
+func (c *cluster) objectsIn(namespace string) map[string]*unstructured.Unstructured {
+	c.Helper()
+	list := &unstructured.UnstructuredList{}
+	kit.NoError(c, yaml.Unmarshal([]byte(c.run("kubectl get deployments,statefulsets,configmaps,secrets -o yaml -n "+namespace)), list))
+	objects := map[string]*unstructured.Unstructured{}
+	for i := range list.Items {
+		objects[list.Items[i].GetKind()+" "+list.Items[i].GetName()] = &list.Items[i]
+	}
+	return objects
 }
 
 var (
