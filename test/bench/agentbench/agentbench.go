@@ -60,7 +60,7 @@ func Run(ctx context.Context, c subject.Config, o Options, board *report.Board) 
 	stages := []stage{
 		{(*world).throughput, throughputRows}, {(*world).latency, latencyRows}, {(*world).large, largeRows},
 		{(*world).reconnect, reconnectRows}, {(*world).scale, scaleRows},
-		{(*world).uplink, uplinkRows},
+		{(*world).uplink, uplinkRows}, {(*world).readiness, readinessRows},
 	}
 	wanted := stages[:0]
 	for _, s := range stages {

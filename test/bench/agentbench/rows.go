@@ -38,6 +38,10 @@ const (
 	uplinkWhole   = "link: the same, sent whole"
 	uplinkRollout = "link: a rollout to a work"
 	uplinkIdle    = "link: an idle day"
+	readyMemory   = "readiness: agent memory"
+	readyRequests = "readiness: API requests per created work"
+	readyStatuses = "readiness: status events per created work"
+	readyBytes    = "readiness: bytes of statuses per created work"
 )
 
 var (
@@ -46,6 +50,7 @@ var (
 	largeRows      = []string{largeWork}
 	reconnectRows  = []string{again, againLong, resyncAsked, resyncMoved}
 	uplinkRows     = []string{uplinkValue, uplinkShare, uplinkEdit, uplinkWhole, uplinkRollout, uplinkIdle}
+	readinessRows  = []string{readyMemory, readyRequests, readyStatuses, readyBytes}
 	scaleRows      = []string{scaleCreate, scaleRestart, scaleStatuses, memoryScale, steadyAsked, steadyCPU, healDeleted, healChanged, fedBack}
 )
 
@@ -58,6 +63,9 @@ func Rows(o Options) []*report.Row {
 	}
 	linear := func(name string) *report.Row {
 		return &report.Row{Name: name, Target: fmt.Sprintf("≤ %.3g× the time for %g× the works", 1.1*factor, factor), Unit: "×", Most: most(1.1 * factor)}
+	}
+	watched := func(name, unit string, times float64) *report.Row {
+		return &report.Row{Name: name, Target: fmt.Sprintf("≤ %v × unwatched", times), Unit: unit, Ratio: true, Most: most(times)}
 	}
 	return []*report.Row{
 		share(creates, 0.9), share(updates, 0.6), share(deletes, 0.6),
@@ -86,5 +94,6 @@ func Rows(o Options) []*report.Row {
 		{Name: uplinkWhole, Unit: "%"},
 		{Name: uplinkRollout, Target: "≤ 4200, a status of OCM alone", Unit: "bytes", Most: most(4200)},
 		{Name: uplinkIdle, Unit: "KB"},
+		watched(readyMemory, "MB", 1.2), watched(readyRequests, "", 1.1), watched(readyStatuses, "", 3), watched(readyBytes, "bytes", 5),
 	}
 }
