@@ -349,7 +349,7 @@ func TestTwoReplicas(t *testing.T) {
 }
 
 func TestManyWorksCostTwoRequestsEach(t *testing.T) {
-	const count = 200
+	const count = 60
 	w := newWorld(t)
 	r := w.startHub()
 	a := w.startAgent(nil)
