@@ -129,9 +129,7 @@ func TestNetwork(t *testing.T) {
 			t.Fatalf("seed %d, round %d: %v\n%s", *seed, round, err, culprit(t, list))
 		}
 	}
-	if err := r.end(); err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, r.end())
 	if r, err = restarted(r, dir); err != nil {
 		t.Fatalf("with the data of the scripts: %v", err)
 	}

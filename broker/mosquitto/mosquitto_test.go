@@ -52,12 +52,8 @@ func TestStopAtOnce(t *testing.T) {
 	kit.Mosquitto.Require(t)
 	for range 20 {
 		p, err := mosquitto.Start(t.Context(), mosquitto.Config{Dir: t.TempDir()})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := p.Stop(); err != nil {
-			t.Fatal(err)
-		}
+		kit.NoError(t, err)
+		kit.NoError(t, p.Stop())
 	}
 }
 

@@ -214,9 +214,8 @@ func testStatus(ctx context.Context, t *testing.T, config *rest.Config, ns strin
 		t.Errorf("a status update left generation %d, spec %+v, status %+v", work.Generation, work.Spec, work.Status)
 	}
 	raw += "x"
-	if _, err = client.UpdateStatus(ctx, work, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	_, err = client.UpdateStatus(ctx, work, metav1.UpdateOptions{})
+	kit.NoError(t, err)
 	work.Status.ResourceStatus.Manifests[0].StatusFeedbacks.Values[0].Value.JsonRaw = &raw
 	_, err = client.UpdateStatus(ctx, work, metav1.UpdateOptions{})
 	if err == nil || !strings.Contains(err.Error(), "may not be more than 1024") {

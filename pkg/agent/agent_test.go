@@ -96,9 +96,7 @@ func (w *fixture) work(name string, manifests ...string) *workv1.ManifestWork {
 	work := &workv1.ManifestWork{ObjectMeta: metav1.ObjectMeta{Namespace: cluster, Name: name}}
 	for _, text := range manifests {
 		data, err := yaml.YAMLToJSON([]byte(strings.ReplaceAll(text, "NAMESPACE", w.namespace)))
-		if err != nil {
-			w.Fatal(err)
-		}
+		kit.NoError(w, err)
 		work.Spec.Workload.Manifests = append(work.Spec.Workload.Manifests, workv1.Manifest{RawExtension: runtime.RawExtension{Raw: data}})
 	}
 	return work
@@ -176,9 +174,7 @@ func (w *fixture) names(work string, names ...string) *workv1.AppliedManifestWor
 
 func (w *fixture) deleteConfigMap(name string) {
 	w.Helper()
-	if err := w.cluster.CoreV1().ConfigMaps(w.namespace).Delete(w.Context(), name, metav1.DeleteOptions{}); err != nil {
-		w.Fatal(err)
-	}
+	kit.NoError(w, w.cluster.CoreV1().ConfigMaps(w.namespace).Delete(w.Context(), name, metav1.DeleteOptions{}))
 }
 
 // patch patches a ConfigMap with the field manager of kubectl.

@@ -40,9 +40,7 @@ func TestBusyAPIServer(t *testing.T) {
 	})
 	w.agent(func(c *agent.Config) { c.Kube.Impersonate = rest.ImpersonationConfig{UserName: user} })
 	changes, err := works.Watch(w.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	defer changes.Stop()
 
 	const many = 10
@@ -88,9 +86,7 @@ func (w *fixture) narrow(user string) {
 			LimitResponse: flowv1.LimitResponse{Type: flowv1.LimitResponseTypeReject},
 		}},
 	}, metav1.CreateOptions{})
-	if err != nil {
-		w.Fatal(err)
-	}
+	kit.NoError(w, err)
 	_, err = flows.FlowSchemas().Create(w.Context(), &flowv1.FlowSchema{
 		ObjectMeta: metav1.ObjectMeta{Name: user},
 		Spec: flowv1.FlowSchemaSpec{
@@ -104,9 +100,7 @@ func (w *fixture) narrow(user string) {
 			}},
 		},
 	}, metav1.CreateOptions{})
-	if err != nil {
-		w.Fatal(err)
-	}
+	kit.NoError(w, err)
 	w.Cleanup(func() {
 		for _, err := range []error{
 			flows.FlowSchemas().Delete(context.Background(), user, metav1.DeleteOptions{}),
@@ -130,9 +124,7 @@ func (w *fixture) narrow(user string) {
 func (w *fixture) refused(user string) (count int) {
 	w.Helper()
 	text, err := w.cluster.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(w.Context())
-	if err != nil {
-		w.Fatal(err)
-	}
+	kit.NoError(w, err)
 	for line := range strings.Lines(string(text)) {
 		if strings.HasPrefix(line, "apiserver_flowcontrol_rejected_requests_total{") && strings.Contains(line, `flow_schema="`+user+`"`) {
 			var n int

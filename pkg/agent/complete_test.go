@@ -44,9 +44,7 @@ func (w *fixture) jobWork(name string) *workv1.ManifestWork {
 func (w *fixture) deleteJob() {
 	w.Helper()
 	background := metav1.DeletePropagationBackground
-	if err := w.cluster.BatchV1().Jobs(w.namespace).Delete(w.Context(), "once", metav1.DeleteOptions{PropagationPolicy: &background}); err != nil {
-		w.Fatal(err)
-	}
+	kit.NoError(w, w.cluster.BatchV1().Jobs(w.namespace).Delete(w.Context(), "once", metav1.DeleteOptions{PropagationPolicy: &background}))
 }
 
 // A Job that was cleaned up after it finished is not created again: not at once, not with a new

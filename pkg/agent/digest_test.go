@@ -88,9 +88,7 @@ func TestAnnotationOfAnEarlierAgent(t *testing.T) {
 	w.data("a", "2")
 	w.Is(works, "web", "Applied=True", "Available=True")
 	kept, err := w.cluster.CoreV1().ConfigMaps(w.namespace).Get(t.Context(), "a", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	if len(kept.Annotations) != 1 || kept.Annotations["theirs"] != "x" {
 		t.Errorf("annotations %v", kept.Annotations)
 	}
@@ -105,9 +103,7 @@ func (w *fixture) objects() []metav1.ObjectMeta {
 	core := w.cluster.CoreV1()
 	var all []metav1.ObjectMeta
 	collect := func(object metav1.Object, err error) {
-		if err != nil {
-			w.Fatal(err)
-		}
+		kit.NoError(w, err)
 		all = append(all, metav1.ObjectMeta{
 			Name: object.GetName(), Annotations: object.GetAnnotations(), Labels: object.GetLabels(), OwnerReferences: object.GetOwnerReferences(),
 		})

@@ -25,15 +25,12 @@ func (w *fixture) stray(name, hubHash, agentID string) *workv1.AppliedManifestWo
 		ObjectMeta: metav1.ObjectMeta{Name: hubHash + "-" + name},
 		Spec:       workv1.AppliedManifestWorkSpec{HubHash: hubHash, AgentID: agentID, ManifestWorkName: name},
 	}, metav1.CreateOptions{})
-	if err != nil {
-		w.Fatal(err)
-	}
+	kit.NoError(w, err)
 	object := w.configMapOf(name, amw)
 	status := fmt.Sprintf(`{"status":{"appliedResources":[{"group":"","resource":"configmaps","namespace":%q,"name":%q,"version":"v1","uid":%q}]}}`,
 		w.namespace, name, object)
-	if amw, err = w.amws.Patch(w.Context(), amw.Name, types.MergePatchType, []byte(status), metav1.PatchOptions{}, "status"); err != nil {
-		w.Fatal(err)
-	}
+	amw, err = w.amws.Patch(w.Context(), amw.Name, types.MergePatchType, []byte(status), metav1.PatchOptions{}, "status")
+	kit.NoError(w, err)
 	return amw
 }
 
@@ -137,8 +134,6 @@ func (w *fixture) configMapOf(name string, amw *workv1.AppliedManifestWork) type
 		ObjectMeta: metav1.ObjectMeta{Name: name, OwnerReferences: []metav1.OwnerReference{ownership.Reference(amw.Name, amw.UID)}},
 		Data:       map[string]string{"k": "1"},
 	}, metav1.CreateOptions{})
-	if err != nil {
-		w.Fatal(err)
-	}
+	kit.NoError(w, err)
 	return object.UID
 }

@@ -50,9 +50,7 @@ const spyRules = `
 // options sets the manifestConfigs of a spec.
 func (w *fixture) options(spec *workv1.ManifestWorkSpec, text string) {
 	w.Helper()
-	if err := yaml.UnmarshalStrict([]byte(strings.ReplaceAll(text, "NAMESPACE", w.namespace)), &spec.ManifestConfigs); err != nil {
-		w.Fatal(err)
-	}
+	kit.NoError(w, yaml.UnmarshalStrict([]byte(strings.ReplaceAll(text, "NAMESPACE", w.namespace)), &spec.ManifestConfigs))
 }
 
 // spec returns the spec of a work with executor1 and options.
@@ -109,9 +107,7 @@ func TestDeniedExecutorSeesNothing(t *testing.T) {
 				secret, err := w.cluster.CoreV1().Secrets(w.namespace).Create(w.Context(), &corev1.Secret{
 					ObjectMeta: metav1.ObjectMeta{Name: name}, StringData: map[string]string{"password-key": password},
 				}, metav1.CreateOptions{})
-				if err != nil {
-					t.Fatal(err)
-				}
+				kit.NoError(t, err)
 				hidden = append(hidden, string(secret.UID))
 			}
 			log := &kit.Log{}
@@ -147,9 +143,7 @@ func TestDeniedExecutorSeesNothing(t *testing.T) {
 			raw.shows(1, 4, "", "Applied=False", "Available=False")
 
 			// Without it again, nothing is left of them.
-			if err := w.cluster.RbacV1().RoleBindings(w.namespace).Delete(w.Context(), "read", metav1.DeleteOptions{}); err != nil {
-				t.Fatal(err)
-			}
+			kit.NoError(t, w.cluster.RbacV1().RoleBindings(w.namespace).Delete(w.Context(), "read", metav1.DeleteOptions{}))
 			withdrawn()
 			if text := asJSON(w, raw.last("uid-spy")); strings.Contains(text, encoded) {
 				t.Error(text)
@@ -205,9 +199,7 @@ func (w *fixture) showsNothing(raw *rawSource, log *kit.Log, hidden ...string) {
 		w.Errorf("the AppliedManifestWork names %v", amw.Status.AppliedResources)
 	}
 	events, err := w.cluster.CoreV1().Events("").List(w.Context(), metav1.ListOptions{})
-	if err != nil {
-		w.Fatal(err)
-	}
+	kit.NoError(w, err)
 	places["events"] = asJSON(w, events)
 	for place, text := range places {
 		for _, secret := range append(hidden, "hunter2-of-the-test") {
@@ -221,9 +213,7 @@ func (w *fixture) showsNothing(raw *rawSource, log *kit.Log, hidden ...string) {
 func asJSON(w *fixture, value any) string {
 	w.Helper()
 	text, err := json.Marshal(value)
-	if err != nil {
-		w.Fatal(err)
-	}
+	kit.NoError(w, err)
 	return string(text)
 }
 
@@ -279,13 +269,10 @@ func (w *fixture) smuggling(raw *rawSource, name string) *wire.Spec {
 	_, err := rbac.RoleBindings(w.namespace).Create(ctx, &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "smuggled"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
 	}, metav1.CreateOptions{})
-	if err != nil {
-		w.Fatal(err)
-	}
+	kit.NoError(w, err)
 	for _, role := range []string{"harmless", "smuggled"} {
-		if _, err = rbac.Roles(w.namespace).Create(ctx, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: role}}, metav1.CreateOptions{}); err != nil {
-			w.Fatal(err)
-		}
+		_, err = rbac.Roles(w.namespace).Create(ctx, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: role}}, metav1.CreateOptions{})
+		kit.NoError(w, err)
 	}
 	w.bind("rbac", rbacv1.PolicyRule{APIGroups: []string{rbacv1.GroupName}, Resources: []string{"roles", "rolebindings"},
 		Verbs: []string{"get", "create", "update", "patch", "delete"}},
@@ -362,9 +349,7 @@ func (w *fixture) agentAccount() *rest.Config {
 		w.Fatal(err)
 	}
 	request, err := w.cluster.CoreV1().ServiceAccounts(w.namespace).CreateToken(w.Context(), account, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
-	if err != nil {
-		w.Fatal(err)
-	}
+	kit.NoError(w, err)
 	all := []string{"*"}
 	w.grant("system:serviceaccount:"+w.namespace+":"+account, "agent", []rbacv1.PolicyRule{
 		{APIGroups: []string{"work.open-cluster-management.io", rbacv1.GroupName, "authorization.k8s.io"}, Resources: all, Verbs: all},
@@ -456,9 +441,7 @@ func TestImpersonationEnds(t *testing.T) {
 	w.Create(works, w.executed("web", configMap("a", "1")))
 	w.Is(works, "web", "Applied=True")
 	last(executor)
-	if err := w.cluster.RbacV1().RoleBindings(w.namespace).Delete(w.Context(), "impersonate", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, w.cluster.RbacV1().RoleBindings(w.namespace).Delete(w.Context(), "impersonate", metav1.DeleteOptions{}))
 	kit.Eventually(w, "the agent may not impersonate", func() error {
 		asAgent := rest.CopyConfig(config)
 		asAgent.Impersonate.UserName = executor
@@ -503,9 +486,7 @@ func (w *fixture) admitOnly(user string) {
 	} {
 		text = strings.NewReplacer("NAMESPACE", w.namespace, "USER", user).Replace(text)
 		object := &unstructured.Unstructured{}
-		if err := yaml.Unmarshal([]byte(strings.ReplaceAll(text, "\t", " ")), &object.Object); err != nil {
-			w.Fatal(err)
-		}
+		kit.NoError(w, yaml.Unmarshal([]byte(strings.ReplaceAll(text, "\t", " ")), &object.Object))
 		object.SetName(w.namespace)
 		object.SetAPIVersion(group.String())
 		client := w.dynamic().Resource(group.WithResource(resource))
@@ -577,9 +558,7 @@ func TestDeletionUnderAnExecutor(t *testing.T) {
 	raw.delete("uid-spy", 2)
 	raw.reported("uid-spy", 2, workv1.WorkDeleting)
 	raw.shows(2, 0, "1", "Available=True")
-	if err := w.cluster.RbacV1().RoleBindings(w.namespace).Delete(w.Context(), "config", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, w.cluster.RbacV1().RoleBindings(w.namespace).Delete(w.Context(), "config", metav1.DeleteOptions{}))
 	raw.shows(2, 0, "", "Available=False")
 	w.patch("a", `{"metadata":{"finalizers":null}}`)
 	raw.reported("uid-spy", 2, workv1.WorkDeleted)

@@ -64,9 +64,7 @@ func TestExecutor(t *testing.T) {
 			w.bind("secrets", rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: all})
 			w.Is(works, "web", "Applied=True", "Available=True")
 
-			if err := w.cluster.RbacV1().RoleBindings(w.namespace).Delete(w.Context(), "config", metav1.DeleteOptions{}); err != nil {
-				t.Fatal(err)
-			}
+			kit.NoError(t, w.cluster.RbacV1().RoleBindings(w.namespace).Delete(w.Context(), "config", metav1.DeleteOptions{}))
 			w.manifestSays(works, "web", 0, "Failed to apply manifest: not allowed to apply the resource  configmaps, "+w.namespace+" a, will try again in 1m0s")
 			w.data("a", "1")
 			// Taking a right away deletes nothing, and deleting asks for none.

@@ -75,9 +75,7 @@ func TestUnknownKindIsAppliedWhenItsDefinitionComes(t *testing.T) {
 				Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{Type: "object"}}}},
 		},
 	}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	defer func() {
 		if err := definitions.Delete(context.Background(), "widgets.late.workwire.dev", metav1.DeleteOptions{}); err != nil {
 			t.Error(err)

@@ -151,12 +151,8 @@ func TestAppliedManifestWorkDeletedByHand(t *testing.T) {
 	w.deploy(works, "web", configMap("a", "1"))
 	amw := w.names("web")
 	before, err := w.cluster.CoreV1().ConfigMaps(w.namespace).Get(w.Context(), "a", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := w.amws.Delete(w.Context(), amw.Name, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
+	kit.NoError(t, w.amws.Delete(w.Context(), amw.Name, metav1.DeleteOptions{}))
 	kit.Await(w, w.cluster.CoreV1().ConfigMaps(w.namespace), "a", "is recreated", func(c *corev1.ConfigMap) bool {
 		return c != nil && c.UID != before.UID
 	})

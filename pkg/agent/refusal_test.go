@@ -20,6 +20,7 @@ import (
 
 	"github.com/workwire/workwire/pkg/agent"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	workclientv1 "github.com/workwire/workwire/pkg/client/clientset/versioned/typed/work/v1"
 	"github.com/workwire/workwire/test/kit"
 )
 
@@ -56,9 +57,20 @@ func TestTooManySpecs(t *testing.T) {
 	w.data("second", large)
 }
 
-// TestRefusedManifests counts what a work costs that cannot succeed, for each kind of refusal.
+// refusedWork is a work that cannot succeed, with an agent of its own.
+type refusedWork struct {
+	*fixture
+	works workclientv1.ManifestWorkInterface
+	work  *workv1.ManifestWork
+	log   *kit.Log
+	lines int // of the log, before those that are counted
+}
+
+// TestRefusedManifests counts what a work costs that cannot succeed, for each kind of refusal, in one window for all.
 func TestRefusedManifests(t *testing.T) {
-	for name, test := range map[string]struct {
+	t.Parallel()
+	refused := map[string]*refusedWork{}
+	cases := map[string]struct {
 		prepare func(*fixture) []string // returns the manifests
 		message string                  // in the log
 	}{
@@ -93,39 +105,40 @@ func TestRefusedManifests(t *testing.T) {
 			w.terminate(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}, w.namespace)
 			return []string{configMap("refused", "1")}
 		}, message: "because it is being terminated"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
-			w.BrokerHost = "broker-" + strings.ToLower(strings.ReplaceAll(strings.ReplaceAll(t.Name(), "/", "-"), "_", "-"))
-			works := w.source("hub1")
-			log := &kit.Log{}
-			manifests := test.prepare(w)
-			w.agent(func(c *agent.Config) {
-				c.Logger, c.SyncInterval = log.Logger(), 5*time.Second
-				if name == "RBAC" {
-					config := plane.REST()
-					config.Impersonate.UserName = w.limited()
-					c.Kube = w.requests.Wrap(config)
-				}
-			})
-			w.Create(works, w.work("refused", manifests...))
-			w.Is(works, "refused", "Applied=False")
-			w.requests.Take()
-			start := len(log.Lines())
-			time.Sleep(refusalWindow)
-			requests, lines := w.requests.Take(kit.NotWatch), refusalLines(log.Lines()[start:])
-			t.Logf("%d requests, %d lines", len(requests), len(lines))
-			if len(requests) > refusalMost {
-				t.Errorf("%d requests in %v: %v", len(requests), refusalWindow, requests[:min(len(requests), 40)])
+	}
+	for name, test := range cases {
+		w := &refusedWork{fixture: newSerialWorld(t), log: &kit.Log{}}
+		w.works = w.source("hub1")
+		w.work = w.fixture.work("refused", test.prepare(w.fixture)...)
+		w.agent(func(c *agent.Config) {
+			c.Logger, c.SyncInterval = w.log.Logger(), 5*time.Second
+			if name == "RBAC" {
+				config := plane.REST()
+				config.Impersonate.UserName = w.limited()
+				c.Kube = w.requests.Wrap(config)
 			}
-			if len(lines) > refusalMost {
-				t.Errorf("%d log lines in %v: %s", len(lines), refusalWindow, strings.Join(lines[:min(len(lines), 40)], "\n"))
-			}
-			if !strings.Contains(log.String(), test.message) {
-				t.Errorf("the log does not say %q: %s", test.message, log)
-			}
-			w.saysOnce(log, test.message)
 		})
+		refused[name] = w
+	}
+	for _, w := range refused {
+		w.Create(w.works, w.work)
+	}
+	for _, w := range refused {
+		w.Is(w.works, "refused", "Applied=False")
+		w.requests.Take()
+		w.lines = len(w.log.Lines())
+	}
+	time.Sleep(refusalWindow)
+	for name, w := range refused {
+		requests, lines := w.requests.Take(kit.NotWatch), refusalLines(w.log.Lines()[w.lines:])
+		t.Logf("%s: %d requests, %d lines", name, len(requests), len(lines))
+		if len(requests) > refusalMost {
+			t.Errorf("%s: %d requests in %v: %v", name, len(requests), refusalWindow, requests[:min(len(requests), 40)])
+		}
+		if len(lines) > refusalMost {
+			t.Errorf("%s: %d log lines in %v: %s", name, len(lines), refusalWindow, strings.Join(lines[:min(len(lines), 40)], "\n"))
+		}
+		w.saysOnce(w.log, cases[name].message)
 	}
 }
 
@@ -253,9 +266,7 @@ func TestAnotherAgentsRecord(t *testing.T) {
 	cleared := 0
 	for start := time.Now(); time.Since(start) < 5*time.Second || cleared < 2 && time.Since(start) < kit.Patience; time.Sleep(5 * time.Millisecond) {
 		live, err := w.amws.Get(t.Context(), name, metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.NoError(t, err)
 		if live.Status.EvictionStartTime == nil {
 			continue
 		}

@@ -1,6 +1,7 @@
 package hub_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -13,25 +14,23 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
-	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/hub"
 	"github.com/workwire/workwire/test/kit"
+	"github.com/workwire/workwire/test/kit/world"
 )
 
 // accept sets whether the world's cluster is accepted, as an administrator does.
-func (w *world) accept(accepted bool) {
-	w.t.Helper()
-	_, err := w.client.ClusterV1().ManagedClusters().Patch(w.t.Context(), w.namespace, types.MergePatchType,
+func (w *hubWorld) accept(accepted bool) {
+	w.Helper()
+	_, err := w.Client().ClusterV1().ManagedClusters().Patch(w.Context(), w.namespace, types.MergePatchType,
 		fmt.Appendf(nil, `{"spec":{"hubAcceptsClient":%v}}`, accepted), metav1.PatchOptions{})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	kit.NoError(w, err)
 }
 
 // managed waits until the world's cluster is as wanted.
-func (w *world) managed(what string, want func(*clusterv1.ManagedCluster) bool) {
-	w.t.Helper()
-	kit.Await(w.t, w.client.ClusterV1().ManagedClusters(), w.namespace, what, func(cluster *clusterv1.ManagedCluster) bool {
+func (w *hubWorld) managed(what string, want func(*clusterv1.ManagedCluster) bool) {
+	w.Helper()
+	kit.Await(w, w.Client().ClusterV1().ManagedClusters(), w.namespace, what, func(cluster *clusterv1.ManagedCluster) bool {
 		return cluster != nil && want(cluster)
 	})
 }
@@ -40,10 +39,9 @@ func (w *world) managed(what string, want func(*clusterv1.ManagedCluster) bool) 
 // accepted, then all, and no changes after it is refused, nor is anything taken from it.
 func TestAcceptance(t *testing.T) {
 	w := newWorld(t)
-	w.startHubWith(func(c *hub.Config) {
-		c.Election, c.Controllers, c.AutoRegister = alone(), []string{hub.ControllerClusters}, true
-	})
-	w.awaitConnected()
+	w.startHub(func(c *hub.Config) {
+		c.Controllers, c.AutoRegister = []string{hub.ControllerClusters}, true
+	}).AwaitConnected()
 	work := w.create("early")
 	a := w.registerAgent(work.UID)
 	if early := w.get("early"); len(early.Finalizers) > 0 {
@@ -51,25 +49,23 @@ func TestAcceptance(t *testing.T) {
 	}
 	// A work that nobody was sent can be deleted.
 	w.create("never")
-	w.delete("never")
-	w.await("never", "gone", gone)
+	w.Delete(w.works, "never")
+	w.Gone(w.works, "never")
 
 	w.accept(true)
-	w.await("early", "applied", applied(work.Generation))
-	late := w.create("late")
-	w.await("late", "applied", applied(late.Generation))
+	w.Applied(w.works, "early")
+	w.create("late")
+	w.Applied(w.works, "late")
 
 	w.accept(false)
 	w.managed("refused", func(c *clusterv1.ManagedCluster) bool {
 		return meta.IsStatusConditionFalse(c.Status.Conditions, clusterv1.ManagedClusterConditionHubAccepted)
 	})
-	changed := w.update("early", func(work *workv1.ManifestWork) {
-		work.Spec.Workload.Manifests = []workv1.Manifest{manifest("early", "2")}
-	})
+	w.change("early", "2")
 	// The agent asks for what it lacks; its question is not answered, so that nothing is taken from
 	// it either. What it says is heard.
 	a.Stop()
-	b := w.startAgent(w.broker.Client(w.namespace), a.Holds())
+	b := w.startAgent(a.Holds())
 	b.AwaitConnected(t)
 	w.sendPresence(b, "2", false)
 	w.sendPresence(b, "3", true)
@@ -81,17 +77,11 @@ func TestAcceptance(t *testing.T) {
 		t.Errorf("a cluster that is refused got %+v", specs)
 	}
 	w.accept(true)
-	w.await("early", "applied", applied(changed.Generation))
+	w.Applied(w.works, "early")
 	for _, name := range []string{"early", "late"} {
-		w.delete(name)
-		w.await(name, "gone", gone)
+		w.Delete(w.works, name)
+		w.Gone(w.works, name)
 	}
-}
-
-// awaitConnected waits until the hub is connected.
-func (w *world) awaitConnected() {
-	w.t.Helper()
-	kit.True(w.t, "the hub connects", func() bool { return w.broker.Connected("hub1-hub") })
 }
 
 // TestTakeover: a leader that loses its API server without a word is followed by the other replica,
@@ -102,9 +92,9 @@ func TestTakeover(t *testing.T) {
 		t.Errorf("a lease of %v, tried every %v, is not taken over within 5 s", o.LeaseDuration, o.RetryPeriod)
 	}
 	var cut atomic.Bool
-	replica := func(identity string) *replica {
-		return w.startHubWith(func(c *hub.Config) {
-			c.Transport, c.Election = w.broker.Client(identity), hub.NewElection("hub-"+w.namespace)
+	replica := func(identity string) *world.Hub {
+		return w.NewHub(func(c *hub.Config) {
+			c.Transport, c.Election = w.Memory.Client(identity), hub.NewElection("hub-"+w.namespace)
 			c.Election.Namespace, c.Election.Identity = w.namespace, identity
 			if identity != "first" {
 				return
@@ -120,25 +110,26 @@ func TestTakeover(t *testing.T) {
 	connected := func(identity string) {
 		t.Helper()
 		kit.True(t, identity+" connects", func() bool {
-			if w.broker.Connected("first") && w.broker.Connected("second") {
+			if w.Memory.Connected("first") && w.Memory.Connected("second") {
 				t.Fatal("two replicas are connected")
 			}
-			return w.broker.Connected(identity)
+			return w.Memory.Connected(identity)
 		})
 	}
-	first := replica("first")
+	first, ended := replica("first"), make(chan error, 1)
+	kit.Run(t, "the first hub", func(ctx context.Context) error { ended <- first.Run(ctx); return nil })
 	connected("first")
-	replica("second")
-	w.startAgent(w.broker.Client(w.namespace), nil).AwaitConnected(t)
-	before := w.create("before")
-	w.await("before", "applied", applied(before.Generation))
+	replica("second").Start()
+	w.startAgent(nil).AwaitConnected(t)
+	w.create("before")
+	w.Applied(w.works, "before")
 	cut.Store(true)
 	lost := time.Now()
 	connected("second")
 	t.Logf("taken over after %v", time.Since(lost).Round(time.Millisecond))
-	if err := <-first.ended; err == nil {
+	if err := kit.Receive(t, "the end of the first hub", ended); err == nil {
 		t.Error("the leader that lost its API server ends well")
 	}
-	after := w.create("after")
-	w.await("after", "applied", applied(after.Generation))
+	w.create("after")
+	w.Applied(w.works, "after")
 }

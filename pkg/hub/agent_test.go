@@ -9,24 +9,17 @@ import (
 
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
-	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/test/kit"
 	"github.com/workwire/workwire/test/kit/wirekit"
 )
 
-const source = wire.SourceID("hub1")
-
-var topics = wire.Topics{
-	SourceEvents: "sources/hub1/clusters/+/sourceevents",
-	AgentEvents:  "sources/hub1/clusters/+/agentevents",
-}
-
 // startAgent runs an agent of the world's cluster that holds these works, until the test ends. It
 // answers no status resync: it reports everything by itself.
-func (w *world) startAgent(tr transport.Transport, holds map[types.UID]*wire.Spec) *wirekit.Agent {
-	w.t.Helper()
-	return wirekit.StartAgent(w.t, wirekit.AgentConfig{
-		Cluster: wire.ClusterName(w.namespace), Source: source, Topics: topics, Transport: tr, Holds: holds, NoStatusResync: true,
+func (w *hubWorld) startAgent(holds map[types.UID]*wire.Spec) *wirekit.Agent {
+	w.Helper()
+	return wirekit.StartAgent(w, wirekit.AgentConfig{
+		Cluster: w.Clusters[0], Source: source, Topics: topics, Transport: w.Transport(w.namespace, w.namespace+"-agent", topics), Holds: holds, NoStatusResync: true,
 		Conditions: func(s *wire.Spec) []metav1.Condition {
 			return []metav1.Condition{condition(workv1.WorkApplied, "AppliedManifestWorkComplete", s.Generation),
 				condition(workv1.WorkAvailable, "ResourcesAvailable", s.Generation)}
@@ -45,27 +38,25 @@ func report(a *wirekit.Agent, spec *wire.Spec, c metav1.Condition) {
 }
 
 // sendPresence sends the presence of the world's agent.
-func (w *world) sendPresence(a *wirekit.Agent, session string, present bool) {
-	w.t.Helper()
-	if err := a.Send(w.t.Context(), &wire.Presence{
-		Agent: w.namespace, Cluster: wire.ClusterName(w.namespace), Source: source, Session: session, Present: present,
-	}); err != nil {
-		w.t.Fatal(err)
-	}
+func (w *hubWorld) sendPresence(a *wirekit.Agent, session string, present bool) {
+	w.Helper()
+	kit.NoError(w, a.Send(w.Context(), &wire.Presence{
+		Agent: w.namespace, Cluster: w.Clusters[0], Source: source, Session: session, Present: present,
+	}))
 }
 
 // registerAgent runs an agent whose cluster the hub registers, and checks that it gets no specs of
 // a work before it is accepted.
-func (w *world) registerAgent(uid types.UID) *wirekit.Agent {
-	w.t.Helper()
-	a := w.startAgent(w.broker.Client(w.namespace), nil)
-	a.AwaitConnected(w.t)
+func (w *hubWorld) registerAgent(uid types.UID) *wirekit.Agent {
+	w.Helper()
+	a := w.startAgent(nil)
+	a.AwaitConnected(w)
 	w.sendPresence(a, "1", true)
 	w.managed("registered and there", func(c *clusterv1.ManagedCluster) bool {
 		return !c.Spec.HubAcceptsClient && meta.IsStatusConditionTrue(c.Status.Conditions, clusterv1.ManagedClusterConditionAvailable)
 	})
 	if specs := a.Specs(uid); len(specs) > 0 {
-		w.t.Fatalf("a cluster that is not accepted got %d specs", len(specs))
+		w.Fatalf("a cluster that is not accepted got %d specs", len(specs))
 	}
 	return a
 }

@@ -16,30 +16,25 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/hub"
 	"github.com/workwire/workwire/pkg/hub/internal/works"
+	"github.com/workwire/workwire/pkg/runtime/leader"
+	"github.com/workwire/workwire/pkg/transport/memory"
 	"github.com/workwire/workwire/pkg/wire"
-	"github.com/workwire/workwire/test/kit"
 	"github.com/workwire/workwire/test/kit/wirekit"
 )
 
-// cluster is the agent of the world's namespace.
-func (w *world) cluster() *wirekit.Agent {
-	w.t.Helper()
-	return w.startAgent(w.broker.Client(w.namespace+"-agent"), nil)
-}
-
 // settle waits until everything that was under way before has arrived: a work made now is applied,
 // and topics keep their order.
-func (w *world) settle(a *wirekit.Agent) {
-	w.t.Helper()
+func (w *hubWorld) settle(a *wirekit.Agent) {
+	w.Helper()
 	work := w.create("settle-" + uuid.NewString())
-	a.Await(w.t, "settling work", generation(work.UID, 1))
-	w.await(work.Name, "applied", applied(1))
+	a.Await(w, "settling work", generation(work.UID, 1))
+	w.Applied(w.works, work.Name)
 }
 
 func TestLifeOfAWork(t *testing.T) {
 	w := newWorld(t)
-	r := w.startHub(alone())
-	a := w.cluster()
+	r := w.startHub()
+	a := w.startAgent(nil)
 	created := w.create("web", func(work *workv1.ManifestWork) {
 		work.Labels = map[string]string{"team": "a"}
 		work.Annotations = map[string]string{"kubectl.kubernetes.io/last-applied-configuration": "long"}
@@ -53,16 +48,16 @@ func TestLifeOfAWork(t *testing.T) {
 	if !works.HasFinalizer(w.get("web")) {
 		t.Error("published without the finalizer")
 	}
-	stored := w.await("web", "applied", applied(1))
-	if len(stored.Status.Conditions) != 4 { // with Delivered and Ready
-		t.Errorf("conditions %v", stored.Status.Conditions)
+	w.Applied(w.works, "web")
+	if stored := w.get("web").Status.Conditions; len(stored) != 4 { // with Delivered and Ready
+		t.Errorf("conditions %v", stored)
 	}
 
-	w.update("web", func(work *workv1.ManifestWork) { work.Spec.Workload.Manifests[0] = manifest("web", "2") })
+	w.change("web", "2")
 	if second := a.Await(t, "edited spec", generation(created.UID, 2)); second.Action != wire.Update {
 		t.Errorf("second spec: %s", second.Action)
 	}
-	w.await("web", "applied again", applied(2))
+	w.Applied(w.works, "web")
 
 	w.update("web", func(work *workv1.ManifestWork) { work.Labels["team"] = "b" })
 	a.Await(t, "new label", func(s *wire.Spec) bool { return s.UID == created.UID && s.Meta.Labels["team"] == "b" })
@@ -72,7 +67,7 @@ func TestLifeOfAWork(t *testing.T) {
 	}
 
 	a.IgnoreDeletions(true)
-	w.delete("web")
+	w.Delete(w.works, "web")
 	deleted := a.Await(t, "deletion", deletion(created.UID))
 	report(a, deleted, condition(workv1.WorkDeleting, workv1.ReasonWorkDeleting, 3))
 	waiting := w.await("web", "deleting", func(work *workv1.ManifestWork) bool {
@@ -82,7 +77,7 @@ func TestLifeOfAWork(t *testing.T) {
 		t.Error("the work does not wait for its cluster")
 	}
 	report(a, deleted, condition(workv1.WorkDeleted, workv1.ReasonManifestsDeleted, 0))
-	w.await("web", "gone", gone)
+	w.Gone(w.works, "web")
 	w.settle(a)
 	if n := len(a.Specs(created.UID)); n != 4 {
 		t.Errorf("%d specs published, want 4", n)
@@ -99,21 +94,21 @@ func TestLifeOfAWork(t *testing.T) {
 func TestForeignFinalizersStay(t *testing.T) {
 	const other = "example.com/hold"
 	w := newWorld(t)
-	w.startHub(alone())
-	a := w.cluster()
+	w.startHub()
+	a := w.startAgent(nil)
 	created := w.create("held", func(work *workv1.ManifestWork) { work.Finalizers = []string{other} })
-	w.await("held", "applied", applied(1))
+	w.Applied(w.works, "held")
 	if got := w.get("held").Finalizers; len(got) != 2 || got[0] != other {
 		t.Errorf("finalizers %v", got)
 	}
-	w.delete("held")
+	w.Delete(w.works, "held")
 	a.Await(t, "deletion", deletion(created.UID))
 	left := w.await("held", "released", func(work *workv1.ManifestWork) bool { return work != nil && !works.HasFinalizer(work) })
 	if len(left.Finalizers) != 1 || left.Finalizers[0] != other || !meta.IsStatusConditionTrue(left.Status.Conditions, workv1.WorkDeleted) {
 		t.Errorf("finalizers %v, conditions %v", left.Finalizers, left.Status.Conditions)
 	}
 	w.update("held", func(work *workv1.ManifestWork) { work.Finalizers = nil })
-	w.await("held", "gone", gone)
+	w.Gone(w.works, "held")
 	w.settle(a)
 	if n := len(a.Specs(created.UID)); n != 2 {
 		t.Errorf("%d specs published, want 2", n)
@@ -122,35 +117,35 @@ func TestForeignFinalizersStay(t *testing.T) {
 
 func TestRemovedByForce(t *testing.T) {
 	w := newWorld(t)
-	w.startHub(alone())
-	a := w.cluster()
+	w.startHub()
+	a := w.startAgent(nil)
 	a.IgnoreDeletions(true)
 	created := w.create("forced")
-	w.await("forced", "applied", applied(1))
-	w.delete("forced")
+	w.Applied(w.works, "forced")
+	w.Delete(w.works, "forced")
 	a.Await(t, "deletion", deletion(created.UID))
 	w.update("forced", func(work *workv1.ManifestWork) { work.Finalizers = nil })
-	w.await("forced", "gone", gone)
+	w.Gone(w.works, "forced")
 
 	// Made anew under the name, it is another work, and what the agent says of the first does not
 	// touch it.
 	again := w.create("forced")
 	a.Await(t, "new work", generation(again.UID, 1))
-	w.await("forced", "applied", applied(1))
+	w.Applied(w.works, "forced")
 	report(a, a.Await(t, "deletion", deletion(created.UID)), condition(workv1.WorkDeleted, workv1.ReasonManifestsDeleted, 0))
 	w.settle(a)
 	work := w.get("forced")
-	if work.UID != again.UID || !works.HasFinalizer(work) || !applied(1)(work) {
+	if work.UID != again.UID || !works.HasFinalizer(work) || !meta.IsStatusConditionTrue(work.Status.Conditions, workv1.WorkApplied) {
 		t.Errorf("the new work: finalizers %v, conditions %v", work.Finalizers, work.Status.Conditions)
 	}
 }
 
 func TestFinalizerTakenAwayComesBack(t *testing.T) {
 	w := newWorld(t)
-	w.startHub(alone())
-	a := w.cluster()
+	w.startHub()
+	a := w.startAgent(nil)
 	created := w.create("stripped")
-	w.await("stripped", "applied", applied(1))
+	w.Applied(w.works, "stripped")
 	w.update("stripped", func(work *workv1.ManifestWork) { work.Finalizers = nil })
 	w.await("stripped", "held again", works.HasFinalizer)
 	w.settle(a)
@@ -161,31 +156,31 @@ func TestFinalizerTakenAwayComesBack(t *testing.T) {
 
 func TestRestartRepublishesNothingUnchanged(t *testing.T) {
 	w := newWorld(t)
-	first := w.startHub(alone())
-	a := w.cluster()
+	first := w.startHub()
+	a := w.startAgent(nil)
 	uids := map[string]types.UID{}
 	names := []string{"same", "edited", "relabelled", "deleted", "doomed"}
 	for _, name := range names {
 		uids[name] = w.create(name).UID
-		w.await(name, "applied", applied(1))
+		w.Applied(w.works, name)
 	}
 	a.IgnoreDeletions(true)
-	w.delete("doomed")
+	w.Delete(w.works, "doomed")
 	doomed := a.Await(t, "deletion", deletion(uids["doomed"]))
-	first.stop()
+	first.Stop()
 	before := len(a.Specs(""))
 
-	w.update("edited", func(work *workv1.ManifestWork) { work.Spec.Workload.Manifests[0] = manifest("edited", "2") })
-	w.delete("deleted")
+	w.change("edited", "2")
+	w.Delete(w.works, "deleted")
 	uids["new"] = w.create("new").UID
 	report(a, a.Specs(uids["same"])[0], condition(workv1.WorkApplied, "WhileAway", 1))
 
-	second := w.startHub(alone())
+	second := w.startHub()
 	a.Await(t, "edited work", generation(uids["edited"], 2))
 	a.Await(t, "new work", generation(uids["new"], 1))
 	a.Await(t, "deletion", deletion(uids["deleted"]))
-	w.await("edited", "applied", applied(2))
-	w.await("new", "applied", applied(1))
+	w.Applied(w.works, "edited")
+	w.Applied(w.works, "new")
 	w.await("same", "told what happened meanwhile", func(work *workv1.ManifestWork) bool {
 		return meta.FindStatusCondition(work.Status.Conditions, workv1.WorkApplied).Reason == "WhileAway"
 	})
@@ -206,23 +201,23 @@ func TestRestartRepublishesNothingUnchanged(t *testing.T) {
 	for _, spec := range []*wire.Spec{doomed, a.Await(t, "deletion", deletion(uids["deleted"]))} {
 		report(a, spec, condition(workv1.WorkDeleted, workv1.ReasonManifestsDeleted, 0))
 	}
-	w.await("deleted", "gone", gone)
-	w.await("doomed", "gone", gone)
+	w.Gone(w.works, "deleted")
+	w.Gone(w.works, "doomed")
 }
 
 func TestAgentComesBackAfterLosingItsSession(t *testing.T) {
 	w := newWorld(t)
-	w.startHub(alone())
-	a := w.cluster()
+	w.startHub()
+	a := w.startAgent(nil)
 	uids := map[string]types.UID{}
 	for _, name := range []string{"same", "edited", "deleted"} {
 		uids[name] = w.create(name).UID
-		w.await(name, "applied", applied(1))
+		w.Applied(w.works, name)
 	}
 	a.Stop()
-	w.broker.Forget(w.namespace + "-agent")
-	w.update("edited", func(work *workv1.ManifestWork) { work.Spec.Workload.Manifests[0] = manifest("edited", "2") })
-	w.delete("deleted")
+	w.Memory.Forget(w.namespace + "-agent")
+	w.change("edited", "2")
+	w.Delete(w.works, "deleted")
 	uids["new"] = w.create("new").UID
 	w.await("new", "published", works.HasFinalizer)
 
@@ -230,14 +225,14 @@ func TestAgentComesBackAfterLosingItsSession(t *testing.T) {
 	const unknown = types.UID("1f0e5e3c-0000-4000-8000-000000000000")
 	holds := a.Holds()
 	holds[unknown] = &wire.Spec{UID: unknown, Generation: 1}
-	back := w.startAgent(w.broker.Client(w.namespace+"-agent"), holds)
+	back := w.startAgent(holds)
 	back.Await(t, "edited work", generation(uids["edited"], 2))
 	back.Await(t, "new work", generation(uids["new"], 1))
 	back.Await(t, "deletion", deletion(uids["deleted"]))
 	back.Await(t, "deletion of what the hub does not have", deletion(unknown))
-	w.await("edited", "applied", applied(2))
-	w.await("new", "applied", applied(1))
-	w.await("deleted", "gone", gone)
+	w.Applied(w.works, "edited")
+	w.Applied(w.works, "new")
+	w.Gone(w.works, "deleted")
 	w.settle(back)
 	if n := len(back.Specs(uids["same"])); n != 0 {
 		t.Errorf("the unchanged work was sent %d times", n)
@@ -246,9 +241,9 @@ func TestAgentComesBackAfterLosingItsSession(t *testing.T) {
 
 func TestTooLargeIsToldAndRecovers(t *testing.T) {
 	w := newWorld(t)
-	w.broker.SetLimit(16 << 10)
-	w.startHub(alone())
-	a := w.cluster()
+	w.Memory.SetLimit(16 << 10)
+	w.startHub()
+	a := w.startAgent(nil)
 	large := func(work *workv1.ManifestWork) {
 		work.Spec.Workload.Manifests = []workv1.Manifest{manifest("large", strings.Repeat("x", 20<<10))}
 	}
@@ -265,19 +260,19 @@ func TestTooLargeIsToldAndRecovers(t *testing.T) {
 	created := w.create("big", large)
 	w.await("big", "refused", refused(1))
 	w.update("big", small)
-	w.await("big", "applied", applied(2))
+	w.Applied(w.works, "big")
 	w.update("big", large)
 	w.await("big", "refused again", refused(3))
-	w.delete("big")
+	w.Delete(w.works, "big")
 	a.Await(t, "deletion", deletion(created.UID))
-	w.await("big", "gone", gone)
+	w.Gone(w.works, "big")
 	w.settle(a)
 }
 
 func TestClusterThatTopicsDoNotNameIsTold(t *testing.T) {
 	w := newWorld(t)
 	only := wire.Topics{SourceEvents: "sources/hub1/clusters/elsewhere/sourceevents", AgentEvents: topics.AgentEvents}
-	r := w.startHubWith(func(c *hub.Config) { c.Topics = only })
+	r := w.startHub(func(c *hub.Config) { c.Topics = only })
 	w.create("lost")
 	work := w.await("lost", "told", func(work *workv1.ManifestWork) bool {
 		c := meta.FindStatusCondition(work.Status.Conditions, workv1.WorkApplied)
@@ -286,8 +281,8 @@ func TestClusterThatTopicsDoNotNameIsTold(t *testing.T) {
 	if works.HasFinalizer(work) {
 		t.Error("the finalizer was put on a work that no agent will ever take it from")
 	}
-	w.delete("lost")
-	w.await("lost", "gone", gone)
+	w.Delete(w.works, "lost")
+	w.Gone(w.works, "lost")
 	if got, want := r.requestCounts(w.namespace, "lost"), map[string]int{"patch manifestworks/status": 1}; !maps.Equal(got, want) {
 		t.Errorf("requests %v, want %v", got, want)
 	}
@@ -295,11 +290,11 @@ func TestClusterThatTopicsDoNotNameIsTold(t *testing.T) {
 
 func TestStatusThatTheAPIRefusesIsTold(t *testing.T) {
 	w := newWorld(t)
-	w.startHub(alone())
-	a := w.cluster()
+	w.startHub()
+	a := w.startAgent(nil)
 	created := w.create("odd")
 	spec := a.Await(t, "spec", generation(created.UID, 1))
-	w.await("odd", "applied", applied(1))
+	w.Applied(w.works, "odd")
 	long := strings.Repeat("x", 5000)
 	status := workv1.ManifestWorkStatus{
 		Conditions: []metav1.Condition{condition(workv1.WorkApplied, "Refused", 1)},
@@ -314,7 +309,7 @@ func TestStatusThatTheAPIRefusesIsTold(t *testing.T) {
 	work := w.await("odd", "told", func(work *workv1.ManifestWork) bool {
 		return meta.IsStatusConditionFalse(work.Status.Conditions, "StatusStored")
 	})
-	if !applied(1)(work) {
+	if !meta.IsStatusConditionTrue(work.Status.Conditions, workv1.WorkApplied) {
 		t.Errorf("the status before was lost: %v", work.Status.Conditions)
 	}
 	status.ResourceStatus.Manifests[0].StatusFeedbacks.Values = nil
@@ -326,25 +321,23 @@ func TestStatusThatTheAPIRefusesIsTold(t *testing.T) {
 
 func TestTwoReplicas(t *testing.T) {
 	w := newWorld(t)
-	first := w.startHub(w.electing("first"))
-	w.awaitReady(first)
-	a := w.cluster()
+	first := w.awaitReady(w.startHub(w.electing("first")))
+	a := w.startAgent(nil)
 	one := w.create("one")
-	w.await("one", "applied", applied(1))
-	second := w.startHub(w.electing("second"))
-	w.awaitReady(second)
-	if connected := kit.Metric(t, second.registry, "workwire_source_connected"); connected != 0 {
+	w.Applied(w.works, "one")
+	second := w.awaitReady(w.startHub(w.electing("second")))
+	if connected := second.Metric("workwire_source_connected"); connected != 0 {
 		t.Error("the standby is connected to the broker")
 	}
 	two := w.create("two")
-	w.await("two", "applied", applied(1))
+	w.Applied(w.works, "two")
 
 	stopped := time.Now()
-	first.stop()
+	first.Stop()
 	three := w.create("three")
-	w.await("three", "applied", applied(1))
+	w.Applied(w.works, "three")
 	t.Logf("the next work was applied %s after the leader's stop began", time.Since(stopped))
-	if connected := kit.Metric(t, second.registry, "workwire_source_connected"); connected != 1 {
+	if connected := second.Metric("workwire_source_connected"); connected != 1 {
 		t.Error("the new leader is not connected to the broker")
 	}
 	w.settle(a)
@@ -356,16 +349,16 @@ func TestTwoReplicas(t *testing.T) {
 }
 
 func TestManyWorksCostTwoRequestsEach(t *testing.T) {
-	const count = 200
+	const count = 60
 	w := newWorld(t)
-	r := w.startHub(alone())
-	a := w.cluster()
+	r := w.startHub()
+	a := w.startAgent(nil)
 	var names []string
 	for i := range count {
 		names = append(names, w.create(fmt.Sprint("many-", i)).Name)
 	}
 	for _, name := range names {
-		w.await(name, "applied", applied(1))
+		w.Applied(w.works, name)
 	}
 	want := map[string]int{"patch manifestworks": 1, "patch manifestworks/status": 1}
 	for _, name := range names {
@@ -376,24 +369,22 @@ func TestManyWorksCostTwoRequestsEach(t *testing.T) {
 	if n := len(a.Specs("")); n != count {
 		t.Errorf("%d specs published, want %d", n, count)
 	}
-	if got := kit.Metric(t, r.registry, "workwire_hub_works"); got < count {
+	if got := r.Metric("workwire_hub_works"); got < count {
 		t.Errorf("metric works is %v", got)
 	}
 }
 
 func TestReadinessTellsWhatIsMissing(t *testing.T) {
 	w := newWorld(t)
-	w.broker.Cut("hub1-hub")
-	denied := plane.REST()
-	denied.Impersonate.UserName = "nobody"
-	r := w.startHubWith(func(c *hub.Config) { c.REST = denied })
+	w.Memory.Cut("hub1-hub")
+	r := w.startHub(func(c *hub.Config) { c.REST.Impersonate.UserName = "nobody" })
 	awaitCheck(t, r, "works", "grant get, list and watch")
 	awaitCheck(t, r, "broker", "not connected")
-	r.stop()
+	r.Stop()
 
-	allowed := w.startHub(alone())
+	allowed := w.startHub()
 	awaitCheck(t, allowed, "broker", "not connected")
-	w.broker.Restore("hub1-hub")
+	w.Memory.Restore("hub1-hub")
 	w.awaitReady(allowed)
 }
 
@@ -408,7 +399,7 @@ func TestNewTellsEveryFault(t *testing.T) {
 		}
 	}
 	_, err = hub.New(hub.Config{
-		REST: plane.REST(), Source: "hub2", Topics: topics, Transport: newWorld(t).broker.Client("x"), Election: alone(),
+		REST: plane.REST(), Source: "hub2", Topics: topics, Transport: memory.NewBroker().Client("x"), Election: leader.Options{Disabled: true},
 		Logger: slog.New(slog.DiscardHandler),
 	})
 	if err == nil || !strings.Contains(err.Error(), `another source than "hub2"`) {

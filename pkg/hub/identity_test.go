@@ -18,9 +18,9 @@ import (
 )
 
 // startHubHere runs a hub that has its identity in the world's namespace.
-func (w *world) startHubHere() *replica {
-	w.t.Helper()
-	return w.startHubWith(func(c *hub.Config) { c.Election.Namespace = w.namespace })
+func (w *hubWorld) startHubHere() *replica {
+	w.Helper()
+	return w.startHub(func(c *hub.Config) { c.Election.Namespace = w.namespace })
 }
 
 // identityMap returns the ConfigMap of identities with this content.
@@ -33,16 +33,12 @@ func identityMap(data map[string]string) *corev1.ConfigMap {
 func TestIdentity(t *testing.T) {
 	w := newWorld(t)
 	core, err := corev1client.NewForConfig(plane.REST())
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	identityMaps := core.ConfigMaps(w.namespace)
 	stored := func() string {
 		t.Helper()
 		m, err := identityMaps.Get(t.Context(), hub.IdentityConfigMap, metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.NoError(t, err)
 		if err := uuid.Validate(m.Data["hub1"]); err != nil || m.Data["another"] != "" && m.Data["another"] != "kept" {
 			t.Fatalf("the ConfigMap has %v: %v", m.Data, err)
 		}
@@ -55,16 +51,16 @@ func TestIdentity(t *testing.T) {
 		}
 	}
 	r := w.startHubHere()
-	a := w.cluster()
+	a := w.startAgent(nil)
 	work := w.create("w")
-	w.await("w", "applied", applied(1))
+	w.Applied(w.works, "w")
 	first := stored()
 	if got := a.Await(t, "spec", generation(work.UID, 1)); got.SourceIdentity != first || got.ContentHash == "" || got.Authoritative {
 		t.Errorf("the spec has identity %q, content hash %q, authoritative %v; want identity %q",
 			got.SourceIdentity, got.ContentHash, got.Authoritative, first)
 	}
 	requests(r, map[string]int{"get configmaps": 1, "create configmaps": 1})
-	r.stop()
+	r.Stop()
 
 	r = w.startHubHere()
 	w.settle(a)
@@ -72,12 +68,10 @@ func TestIdentity(t *testing.T) {
 		t.Errorf("after a restart the identity is %q, was %q", second, first)
 	}
 	requests(r, map[string]int{"get configmaps": 1})
-	r.stop()
+	r.Stop()
 
 	// Another API under the same source id: it has the ConfigMap of another source at most.
-	if err := identityMaps.Delete(t.Context(), hub.IdentityConfigMap, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, identityMaps.Delete(t.Context(), hub.IdentityConfigMap, metav1.DeleteOptions{}))
 	another, err := identityMaps.Create(t.Context(), identityMap(map[string]string{"another": "kept"}), metav1.CreateOptions{})
 	if err != nil || another.Data["another"] != "kept" {
 		t.Fatal(err)
@@ -87,17 +81,17 @@ func TestIdentity(t *testing.T) {
 	holds := a.Holds()
 	holds[unknown] = &wire.Spec{UID: unknown, Generation: 1}
 	r = w.startHubHere()
-	back := w.startAgent(w.broker.Client(w.namespace+"-agent"), holds)
+	back := w.startAgent(holds)
 	answer := back.Await(t, "answer about an unknown work", deletion(unknown))
 	if third := stored(); third == first || answer.SourceIdentity != third || !answer.NoMetadata {
 		t.Errorf("the answer has identity %q, metadata %v; the API has %q, before it was %q", answer.SourceIdentity, !answer.NoMetadata, third, first)
 	}
 	requests(r, map[string]int{"get configmaps": 1, "update configmaps": 1})
-	w.delete("w")
+	w.Delete(w.works, "w")
 	if recorded := back.Await(t, "deletion", deletion(work.UID)); recorded.NoMetadata {
 		t.Error("a recorded deletion has no metadata")
 	}
-	w.await("w", "gone", gone)
+	w.Gone(w.works, "w")
 }
 
 // TestIdentityIsRetried: a ConfigMap that cannot be used is named in the log, and nothing is
@@ -105,22 +99,17 @@ func TestIdentity(t *testing.T) {
 func TestIdentityIsRetried(t *testing.T) {
 	w := newWorld(t)
 	core, err := corev1client.NewForConfig(plane.REST())
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	if _, err := core.ConfigMaps(w.namespace).Create(t.Context(), identityMap(map[string]string{"hub1": "No UUID"}), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	log := &kit.Log{}
-	w.startHubWith(func(c *hub.Config) { c.Election.Namespace, c.Logger = w.namespace, log.Logger() })
-	log.Await(t, `reading the source identity failed, retrying.*key hub1 is not a UUID`)
-	if w.broker.Connected("hub1-hub") {
+	r := w.startHubHere()
+	r.Log.Await(t, `reading the source identity failed, retrying.*key hub1 is not a UUID`)
+	if w.Memory.Connected("hub1-hub") {
 		t.Error("the hub is connected without an identity")
 	}
-	if err := core.ConfigMaps(w.namespace).Delete(t.Context(), hub.IdentityConfigMap, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	w.awaitConnected()
+	kit.NoError(t, core.ConfigMaps(w.namespace).Delete(t.Context(), hub.IdentityConfigMap, metav1.DeleteOptions{}))
+	r.AwaitConnected()
 }
 
 // TestRestoredAPI: after the API was restored from a backup, agents hold higher generations, or
@@ -129,7 +118,7 @@ func TestIdentityIsRetried(t *testing.T) {
 func TestRestoredAPI(t *testing.T) {
 	w := newWorld(t)
 	r := w.startHubHere()
-	w.awaitConnected()
+	r.AwaitConnected()
 	holds := make(map[types.UID]*wire.Spec)
 	for name, generation := range map[string]wire.Generation{"lower": 9, "other": 1} {
 		work := w.create(name)
@@ -137,12 +126,12 @@ func TestRestoredAPI(t *testing.T) {
 		holds[work.UID] = &wire.Spec{UID: work.UID, Generation: generation, Source: source, Cluster: wire.ClusterName(w.namespace),
 			ContentHash: "0000", Meta: metav1.ObjectMeta{Name: name, UID: work.UID}}
 	}
-	kit.True(t, "both are published", func() bool { return kit.Metric(t, r.registry, "workwire_source_published_total", "result=ok") == 2 })
+	kit.True(t, "both are published", func() bool { return r.Metric("workwire_source_published_total", "result=ok") == 2 })
 	began := time.Now()
-	a := w.startAgent(w.broker.Client(w.namespace+"-agent"), holds)
+	a := w.startAgent(holds)
 	for uid, before := range holds {
 		name := before.Meta.Name
-		w.await(name, "applied", applied(1))
+		w.Applied(w.works, name)
 		spec := a.Await(t, "spec of "+name, generation(uid, 1))
 		if !spec.Authoritative || spec.Action != wire.ResyncResponse {
 			t.Errorf("%s: sent by a %s, authoritative %v", name, spec.Action, spec.Authoritative)

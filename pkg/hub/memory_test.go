@@ -16,6 +16,7 @@ import (
 	restclient "k8s.io/client-go/rest"
 
 	"github.com/workwire/workwire/pkg/hub"
+	"github.com/workwire/workwire/pkg/runtime/leader"
 	"github.com/workwire/workwire/pkg/transport/memory"
 	"github.com/workwire/workwire/test/kit"
 	"github.com/workwire/workwire/test/kit/storedwork"
@@ -86,13 +87,11 @@ func heldBy(t *testing.T, n int, want rest) (held rest) {
 	registry := prometheus.NewRegistry()
 	before := liveHeap()
 	h, err := hub.New(hub.Config{
-		REST: &restclient.Config{Host: server.URL}, Source: source, Topics: topics, Transport: memory.NewBroker().Client("hub1-hub"), Election: alone(),
+		REST: &restclient.Config{Host: server.URL}, Source: source, Topics: topics, Transport: memory.NewBroker().Client("hub1-hub"), Election: leader.Options{Disabled: true},
 		Controllers: []string{hub.ControllerReplicaSet, hub.ControllerTTL}, Registerer: registry, PendingDelay: time.Hour,
 		Logger: slog.New(slog.DiscardHandler), // what a test logs stays in memory until it ends
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	stop := kit.Run(t, "hub", h.Run)
 	defer stop()
 	kit.True(t, "the hub has asked the clusters for the statuses that it does not have", func() bool {
@@ -121,9 +120,7 @@ func settled(t *testing.T, what string, before, limit float64) (held float64) {
 func sum(t *testing.T, registry *prometheus.Registry, name string) (total float64) {
 	t.Helper()
 	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	for _, f := range families {
 		if f.GetName() == name {
 			for _, m := range f.GetMetric() {

@@ -2,7 +2,6 @@ package hub_test
 
 import (
 	"fmt"
-	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -10,11 +9,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/workwire/workwire/broker"
-	"github.com/workwire/workwire/broker/acl"
-	"github.com/workwire/workwire/broker/brokertest"
 	"github.com/workwire/workwire/pkg/hub"
 	"github.com/workwire/workwire/test/kit"
+	"github.com/workwire/workwire/test/kit/world"
 )
 
 const otherProgram = "another program publishes under this source id"
@@ -22,46 +19,37 @@ const otherProgram = "another program publishes under this source id"
 // TestTwoHubsUnderOneSourceID: replicas of one hub hand over without a word about two programs. Two
 // hubs with the source id of one, which do not know each other, both say so, in log and events.
 func TestTwoHubsUnderOneSourceID(t *testing.T) {
-	for name, start := range map[string]func(testing.TB, []broker.User) *brokertest.Running{
-		"work-broker": func(t testing.TB, users []broker.User) *brokertest.Running {
-			return brokertest.Start(t, broker.Config{Users: users})
-		},
-		"mosquitto": brokertest.StartMosquitto,
-	} {
+	for name, start := range world.Brokers {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
-			b := start(t, []broker.User{{Username: "hub1", Password: "secret", Role: acl.Source}})
-			run := func(id, namespace string, log *kit.Log) *replica {
-				r := w.startHubWith(func(c *hub.Config) {
-					c.Election = w.electing(id)
+			w := newWorldOn(t, start)
+			run := func(id, namespace string) *replica {
+				return w.startHub(w.electing(id), func(c *hub.Config) {
 					c.Election.Namespace = namespace
-					c.Transport, c.InstanceInterval = client(t, b.Addr, "hub1", id), time.Second
-					c.Controllers, c.Logger = []string{hub.ControllerTTL}, slog.New(slog.NewTextHandler(log, nil))
+					c.Transport, c.InstanceInterval = w.Transport("hub1", id, topics), time.Second
+					c.Controllers = []string{hub.ControllerTTL}
 				})
-				return r
 			}
 			watched := func(r *replica) {
 				t.Helper()
 				kit.True(t, "the hub hears itself", func() bool {
-					return kit.Gather(t, r.registry).Sum("workwire_source_instances_watched") == 1
+					return kit.Gather(t, r.Metrics).Sum("workwire_source_instances_watched") == 1
 				})
 			}
-			var logs [3]kit.Log
-			leader := run("a", w.namespace, &logs[0])
+			leader := run("a", w.namespace)
 			watched(leader)
-			standby := run("b", w.namespace, &logs[1])
-			leader.stop()
+			standby := run("b", w.namespace)
+			leader.Stop()
 			watched(standby)
 			elsewhere := plane.Namespace(t, "elsewhere")
-			run("c", elsewhere, &logs[2])
-			logs[1].Await(t, `level=ERROR msg="`+otherProgram+`" source=hub1 other="host [^"]+, process `)
-			last := logs[2].Await(t, `level=ERROR msg="`+otherProgram+`" source=hub1 other="host [^"]+, process .* thisInstance=(\S+) `)
-			if lines := logs[1].Lines(otherProgram); len(lines) != len(logs[1].Lines(otherProgram, "otherInstance="+last)) {
+			other := run("c", elsewhere)
+			standby.Log.Await(t, `level=ERROR msg="`+otherProgram+`" source=hub1 other="host [^"]+, process `)
+			last := other.Log.Await(t, `level=ERROR msg="`+otherProgram+`" source=hub1 other="host [^"]+, process .* thisInstance=(\S+) `)
+			if lines := standby.Log.Lines(otherProgram); len(lines) != len(standby.Log.Lines(otherProgram, "otherInstance="+last)) {
 				t.Errorf("a hand-over counts as another program: %q", lines)
 			}
-			if text := logs[0].String(); strings.Contains(text, otherProgram) {
-				t.Errorf("a former leader counts the next one as another program:\n%s", text)
+			if lines := leader.Log.Lines(otherProgram); len(lines) > 0 {
+				t.Errorf("a former leader counts the next one as another program: %q", lines)
 			}
 			for _, namespace := range []string{w.namespace, elsewhere} {
 				w.awaitEvent(namespace, "TwoProgramsOneSource", "Another program publishes under the source id hub1 since ")
@@ -71,12 +59,12 @@ func TestTwoHubsUnderOneSourceID(t *testing.T) {
 }
 
 // awaitEvent waits for an event about the hub's identity.
-func (w *world) awaitEvent(namespace, reason, text string) {
-	w.t.Helper()
+func (w *hubWorld) awaitEvent(namespace, reason, text string) {
+	w.Helper()
 	core, err := kubernetes.NewForConfig(plane.REST())
-	kit.NoError(w.t, err)
-	kit.Eventually(w.t, "event "+reason+" in "+namespace, func() error {
-		list, err := core.CoreV1().Events(namespace).List(w.t.Context(), metav1.ListOptions{})
+	kit.NoError(w, err)
+	kit.Eventually(w, "event "+reason+" in "+namespace, func() error {
+		list, err := core.CoreV1().Events(namespace).List(w.Context(), metav1.ListOptions{})
 		if err != nil {
 			return err
 		}

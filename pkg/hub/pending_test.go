@@ -29,21 +29,13 @@ func delivered(reason string) func(*workv1.ManifestWork) bool {
 
 // impatient is a hub that says at once that a work is pending.
 func impatient(c *hub.Config) {
-	c.Election, c.PendingDelay = alone(), 10*time.Millisecond
-}
-
-// change gives a work another spec.
-func (w *world) change(name, value string) *workv1.ManifestWork {
-	w.t.Helper()
-	return w.update(name, func(work *workv1.ManifestWork) {
-		work.Spec.Workload.Manifests = []workv1.Manifest{manifest(name, value)}
-	})
+	c.PendingDelay = 10 * time.Millisecond
 }
 
 // silentAgent runs an agent that answers nothing until it is told to.
-func (w *world) silentAgent(holds map[types.UID]*wire.Spec) *wirekit.Agent {
-	return wirekit.StartAgent(w.t, wirekit.AgentConfig{
-		Cluster: wire.ClusterName(w.namespace), Source: source, Topics: topics, Transport: w.broker.Client(w.namespace),
+func (w *hubWorld) silentAgent(holds map[types.UID]*wire.Spec) *wirekit.Agent {
+	return wirekit.StartAgent(w, wirekit.AgentConfig{
+		Cluster: wire.ClusterName(w.namespace), Source: source, Topics: topics, Transport: w.Memory.Client(w.namespace),
 		Holds: holds, Silent: true, NoStatusResync: true,
 	})
 }
@@ -52,9 +44,9 @@ func (w *world) silentAgent(holds map[types.UID]*wire.Spec) *wirekit.Agent {
 // write that its status costs anyway.
 func TestDeliveredComesWithTheAnswer(t *testing.T) {
 	w := newWorld(t)
-	r := w.startHub(alone())
-	w.awaitConnected()
-	w.cluster().AwaitConnected(t)
+	r := w.startHub()
+	r.AwaitConnected()
+	w.startAgent(nil).AwaitConnected(t)
 	w.create("web")
 	work := w.await("web", "delivered", delivered(workv1.ReasonAnswered))
 	d := work.Status.Delivery
@@ -70,11 +62,10 @@ func TestDeliveredComesWithTheAnswer(t *testing.T) {
 // TestPendingSaysWhy follows one work through what can hold it up.
 func TestPendingSaysWhy(t *testing.T) {
 	w := newWorld(t)
-	w.startHubWith(func(c *hub.Config) {
+	w.startHub(func(c *hub.Config) {
 		impatient(c)
 		c.Controllers, c.AutoRegister = []string{hub.ControllerClusters}, true
-	})
-	w.awaitConnected()
+	}).AwaitConnected()
 	w.create("web")
 	w.await("web", "of no cluster", delivered(workv1.ReasonClusterNotFound))
 	a := w.silentAgent(nil)
@@ -86,9 +77,9 @@ func TestPendingSaysWhy(t *testing.T) {
 
 	w.sendPresence(a, "1", false)
 	w.await("web", "away", delivered(workv1.ReasonClusterAway))
-	w.broker.Cut("hub1-hub")
+	w.Memory.Cut("hub1-hub")
 	w.await("web", "without a broker", delivered(workv1.ReasonBrokerUnreachable))
-	w.broker.Restore("hub1-hub")
+	w.Memory.Restore("hub1-hub")
 	w.await("web", "away again", delivered(workv1.ReasonClusterAway))
 
 	a.SetSilent(false)
@@ -109,11 +100,10 @@ func TestPendingSaysWhy(t *testing.T) {
 // TestPendingByTheBroker: the reasons that only the broker knows.
 func TestPendingByTheBroker(t *testing.T) {
 	w := newWorld(t)
-	w.startHubWith(impatient)
-	w.awaitConnected()
+	w.startHub(impatient).AwaitConnected()
 	w.create("web")
 	w.await("web", "without a subscriber", delivered(workv1.ReasonNobodyListens))
-	w.broker.Deny("hub1-hub", "sources/hub1/clusters/"+w.namespace+"/sourceevents")
+	w.Memory.Deny("hub1-hub", "sources/hub1/clusters/"+w.namespace+"/sourceevents")
 	w.change("web", "2")
 	work := w.await("web", "refused", delivered(workv1.ReasonAccessRefused))
 	if c := meta.FindStatusCondition(work.Status.Conditions, workv1.WorkApplied); c == nil || c.ObservedGeneration != work.Generation {
@@ -124,19 +114,19 @@ func TestPendingByTheBroker(t *testing.T) {
 // TestPendingSurvivesARestart: what is written stays, and costs the next hub nothing.
 func TestPendingSurvivesARestart(t *testing.T) {
 	w := newWorld(t)
-	first := w.startHubWith(impatient)
-	w.awaitConnected()
+	first := w.startHub(impatient)
+	first.AwaitConnected()
 	w.create("web")
 	before := w.await("web", "pending", delivered(workv1.ReasonNobodyListens))
-	first.stop()
-	second := w.startHubWith(impatient)
-	w.awaitConnected()
+	first.Stop()
+	second := w.startHub(impatient)
+	second.AwaitConnected()
 	w.create("later")
 	w.await("later", "pending", delivered(workv1.ReasonNobodyListens))
 	if after := w.get("web"); after.ResourceVersion != before.ResourceVersion {
 		t.Errorf("the next hub made %v requests: %+v", second.requestCounts(w.namespace, "web"), after.Status)
 	}
-	a := w.cluster()
+	a := w.startAgent(nil)
 	a.AwaitConnected(t)
 	w.await("web", "answered", delivered(workv1.ReasonAnswered))
 }
@@ -145,18 +135,17 @@ func TestPendingSurvivesARestart(t *testing.T) {
 // asks; deletions are; and afterwards the newest spec is.
 func TestPause(t *testing.T) {
 	w := newWorld(t)
-	w.startHubWith(func(c *hub.Config) {
+	w.startHub(func(c *hub.Config) {
 		impatient(c)
 		c.Controllers, c.AutoRegister, c.AutoAccept = []string{hub.ControllerClusters}, true, true
-	})
-	w.awaitConnected()
-	a := w.cluster()
+	}).AwaitConnected()
+	a := w.startAgent(nil)
 	a.AwaitConnected(t)
 	w.sendPresence(a, "1", true)
 	work := w.create("web")
 	w.create("other")
-	w.await("web", "applied", applied(1))
-	w.await("other", "applied", applied(1))
+	w.Applied(w.works, "web")
+	w.Applied(w.works, "other")
 
 	w.update("web", func(work *workv1.ManifestWork) {
 		work.Annotations = map[string]string{workv1.PausedAnnotationKey: workv1.PausedValue}
@@ -164,7 +153,7 @@ func TestPause(t *testing.T) {
 	})
 	w.await("web", "paused", delivered(workv1.ReasonPaused))
 	a.Stop()
-	a = w.startAgent(w.broker.Client(w.namespace+"-agent"), a.Holds()) // it asks for what it lacks
+	a = w.startAgent(a.Holds()) // it asks for what it lacks
 	a.AwaitConnected(t)
 	w.settle(a)
 	w.change("web", "3")
@@ -173,13 +162,13 @@ func TestPause(t *testing.T) {
 		t.Errorf("a paused work was sent: %+v", specs)
 	}
 	resumed := w.update("web", func(work *workv1.ManifestWork) { work.Annotations = nil })
-	w.await("web", "resumed", applied(resumed.Generation))
+	w.Applied(w.works, "web")
 	if specs := a.Specs(work.UID); len(specs) != 1 || int64(specs[0].Generation) != resumed.Generation {
 		t.Errorf("after the pause %d specs were sent: %+v", len(specs), specs)
 	}
 
 	pause := func(patch string) {
-		if _, err := w.client.ClusterV1().ManagedClusters().Patch(t.Context(), w.namespace, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+		if _, err := w.Client().ClusterV1().ManagedClusters().Patch(t.Context(), w.namespace, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -188,9 +177,9 @@ func TestPause(t *testing.T) {
 	w.await("new", "paused with its cluster", delivered(workv1.ReasonPaused))
 	w.change("web", "4")
 	w.await("web", "paused with its cluster", delivered(workv1.ReasonPaused))
-	w.delete("other")
-	w.await("other", "gone", gone)
+	w.Delete(w.works, "other")
+	w.Gone(w.works, "other")
 	pause(`{"metadata":{"annotations":{"workwire.dev/paused":null}}}`)
-	w.await("web", "resumed with its cluster", applied(resumed.Generation+1))
-	w.await("new", "resumed with its cluster", applied(1))
+	w.Applied(w.works, "web")
+	w.Applied(w.works, "new")
 }

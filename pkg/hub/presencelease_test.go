@@ -19,8 +19,8 @@ import (
 func TestHubPresence(t *testing.T) {
 	w := newWorld(t)
 	replica := func(identity string) *replica {
-		return w.startHubWith(func(c *hub.Config) {
-			c.Election, c.HubAbsence = w.electing(identity), time.Millisecond
+		return w.startHub(w.electing(identity), func(c *hub.Config) {
+			c.HubAbsence = time.Millisecond
 			c.Controllers, c.AutoRegister = []string{hub.ControllerClusters}, true
 		})
 	}
@@ -34,7 +34,7 @@ func TestHubPresence(t *testing.T) {
 	}
 	first := replica("first")
 	held("first")
-	a := w.cluster()
+	a := w.startAgent(nil)
 	a.AwaitConnected(t)
 	w.sendPresence(a, "1", true)
 	available := func(reason string) func(*clusterv1.ManagedCluster) bool {
@@ -44,11 +44,11 @@ func TestHubPresence(t *testing.T) {
 		}
 	}
 	w.managed("available", available("ManagedClusterAvailable"))
-	w.broker.Cut("hub1-hub")
+	w.Memory.Cut("hub1-hub")
 	w.managed("unknown", available(clusterv1.ReasonHubDisconnected))
-	first.stop()
+	first.Stop()
 	replica("second")
-	w.broker.Restore("hub1-hub")
+	w.Memory.Restore("hub1-hub")
 	held("second")
 	w.sendPresence(a, "1", true)
 	w.managed("available again", available("ManagedClusterAvailable"))

@@ -1,187 +1,132 @@
 package hub_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
-	"github.com/workwire/workwire/pkg/client/clientset/versioned"
+	workclientv1 "github.com/workwire/workwire/pkg/client/clientset/versioned/typed/work/v1"
 	"github.com/workwire/workwire/pkg/hub"
 	"github.com/workwire/workwire/pkg/runtime/leader"
-	"github.com/workwire/workwire/pkg/transport/memory"
+	"github.com/workwire/workwire/pkg/wire"
 	"github.com/workwire/workwire/test/kit"
 	"github.com/workwire/workwire/test/kit/controlplane"
+	"github.com/workwire/workwire/test/kit/world"
 )
+
+const source = wire.SourceID("hub1")
+
+// topics have no broadcasts: all tests share an API, and their hubs one source id.
+var topics = wire.Topics{
+	SourceEvents: "sources/hub1/clusters/+/sourceevents",
+	AgentEvents:  "sources/hub1/clusters/+/agentevents",
+}
 
 var plane *controlplane.Plane
 
 func TestMain(m *testing.M) { controlplane.Main(m, controlplane.Planes{Hub: &plane}) }
 
-// world is what a test plays in: a hub's API, which all tests share, a broker, and a namespace.
-type world struct {
-	t         testing.TB
-	broker    *memory.Broker
-	client    versioned.Interface
-	namespace string
+// hubWorld is a world with one cluster, whose agent the test scripts.
+type hubWorld struct {
+	*world.World
+	namespace string // of the cluster at the hub
+	works     workclientv1.ManifestWorkInterface
 }
 
-func newWorld(t testing.TB) *world {
+// newWorld returns a world with a broker in memory.
+func newWorld(t testing.TB) *hubWorld {
 	t.Helper()
-	client, err := versioned.NewForConfig(plane.REST())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &world{t: t, broker: memory.NewBroker(), client: client, namespace: plane.Namespace(t, "cluster")}
+	return newWorldOn(t, nil)
 }
 
-// replica is a running hub.
-type replica struct {
-	*hub.Hub
-	registry *prometheus.Registry
-	stop     func()
-	ended    chan error
+// newWorldOn returns a world with the broker that start starts.
+func newWorldOn(t testing.TB, start func(*world.World)) *hubWorld {
+	t.Helper()
+	w := world.New(t, world.Options{
+		Hub: plane, Source: source, Topics: topics, Clusters: []wire.ClusterName{wire.ClusterName(kit.Unique("cluster"))}, Memory: start == nil,
+	})
+	if start != nil {
+		start(w)
+	}
+	return &hubWorld{World: w, namespace: string(w.Clusters[0]), works: w.Works(0)}
+}
 
+// replica is a hub whose requests are counted.
+type replica struct {
+	*world.Hub
 	requests *kit.Requests
 }
 
-// electing are options for replicas of one world that exclude each other.
-func (w *world) electing(identity string) leader.Options {
-	o := leader.NewOptions("hub")
-	o.Namespace, o.Identity = w.namespace, identity
-	o.LeaseDuration, o.RenewDeadline, o.RetryPeriod = 15*time.Second, 10*time.Second, time.Second
-	return o
-}
-
-// startHub runs a hub until the test ends.
-func (w *world) startHub(election leader.Options) *replica {
-	w.t.Helper()
-	return w.startHubWith(func(c *hub.Config) { c.Election = election })
-}
-
-// startHubWith runs a hub whose usual configuration is changed.
-func (w *world) startHubWith(change func(*hub.Config)) *replica {
-	w.t.Helper()
-	r := &replica{registry: prometheus.NewRegistry(), ended: make(chan error, 1)}
-	config := hub.Config{
-		REST: plane.REST(), Source: source, Topics: topics, Transport: w.broker.Client("hub1-hub"), Election: alone(),
-		// Hubs of several tests run at a time, on one API: none but those of a test about that
-		// looks after more than works.
-		// A machine may be slow: only tests about that have works that are pending for long.
-		PendingDelay: time.Hour,
-		Controllers:  []string{}, Registerer: r.registry, Logger: kit.Logger(w.t),
-	}
-	change(&config)
-	r.requests = kit.CountRequests(config.REST)
-	var err error
-	r.Hub, err = hub.New(config)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	finished := make(chan struct{})
-	go func() {
-		defer close(finished)
-		err := r.Run(ctx)
-		if err != nil && ctx.Err() == nil {
-			w.t.Logf("hub: %v", err)
-		}
-		r.ended <- err
-	}()
-	r.stop = sync.OnceFunc(func() { cancel(); <-finished })
-	w.t.Cleanup(r.stop)
+// startHub starts a hub. Hubs of several tests run at a time, on one API: none but those of a test about
+// that looks after more than works. A machine may be slow: only tests about that have works that are
+// pending for long.
+func (w *hubWorld) startHub(change ...func(*hub.Config)) *replica {
+	w.Helper()
+	r := &replica{}
+	usual := func(c *hub.Config) { c.PendingDelay, c.Controllers = time.Hour, []string{} }
+	count := func(c *hub.Config) { r.requests = kit.CountRequests(c.REST) }
+	r.Hub = w.StartHub(append(append([]func(*hub.Config){usual}, change...), count)...)
 	return r
 }
 
-// alone is the election of a hub without replicas.
-func alone() leader.Options { return leader.Options{Disabled: true} }
+// electing makes a hub one of the replicas of the world, which exclude each other.
+func (w *hubWorld) electing(identity string) func(*hub.Config) {
+	return func(c *hub.Config) {
+		c.Election = leader.NewOptions("hub")
+		c.Election.Namespace, c.Election.Identity = w.namespace, identity
+		c.Election.LeaseDuration, c.Election.RenewDeadline, c.Election.RetryPeriod = 15*time.Second, 10*time.Second, time.Second
+	}
+}
 
 // requestCounts counts the hub's requests about a work by verb and resource.
 func (r *replica) requestCounts(namespace, name string) map[string]int {
 	return r.requests.Counts(kit.On("manifestworks", "manifestworks/status"), kit.InNamespace(namespace), kit.Named(name))
 }
 
-func manifest(name, value string) workv1.Manifest {
-	return workv1.Manifest{RawExtension: runtime.RawExtension{Raw: fmt.Appendf(nil,
-		`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q,"namespace":"default"},"data":{"value":%q}}`, name, value)}}
-}
+func manifest(name, value string) workv1.Manifest { return world.ConfigMap("default", name, value) }
 
-func (w *world) create(name string, change ...func(*workv1.ManifestWork)) *workv1.ManifestWork {
-	w.t.Helper()
-	work := &workv1.ManifestWork{
-		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name},
-		Spec:       workv1.ManifestWorkSpec{Workload: workv1.ManifestsTemplate{Manifests: []workv1.Manifest{manifest(name, "1")}}},
-	}
+// create creates a work with a ConfigMap of its name.
+func (w *hubWorld) create(name string, change ...func(*workv1.ManifestWork)) *workv1.ManifestWork {
+	w.Helper()
+	work := &workv1.ManifestWork{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	work.Spec.Workload.Manifests = []workv1.Manifest{manifest(name, "1")}
 	for _, f := range change {
 		f(work)
 	}
-	created, err := w.client.WorkV1().ManifestWorks(w.namespace).Create(w.t.Context(), work, metav1.CreateOptions{})
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return created
+	return w.Create(w.works, work)
 }
 
-// update changes a work until it meets no other change.
-func (w *world) update(name string, change func(*workv1.ManifestWork)) *workv1.ManifestWork {
-	w.t.Helper()
-	for {
-		work := w.get(name)
-		change(work)
-		updated, err := w.client.WorkV1().ManifestWorks(w.namespace).Update(w.t.Context(), work, metav1.UpdateOptions{})
-		if err == nil {
-			return updated
-		}
-		if !apierrors.IsConflict(err) {
-			w.t.Fatal(err)
-		}
-	}
+// update changes a work.
+func (w *hubWorld) update(name string, change func(*workv1.ManifestWork)) *workv1.ManifestWork {
+	w.Helper()
+	return w.Change(w.works, name, change)
 }
 
-func (w *world) get(name string) *workv1.ManifestWork {
-	w.t.Helper()
-	work, err := w.client.WorkV1().ManifestWorks(w.namespace).Get(w.t.Context(), name, metav1.GetOptions{})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+// change gives a work another spec.
+func (w *hubWorld) change(name, value string) *workv1.ManifestWork {
+	w.Helper()
+	return w.update(name, func(work *workv1.ManifestWork) {
+		work.Spec.Workload.Manifests = []workv1.Manifest{manifest(name, value)}
+	})
+}
+
+func (w *hubWorld) get(name string) *workv1.ManifestWork {
+	w.Helper()
+	work, err := w.works.Get(w.Context(), name, metav1.GetOptions{})
+	kit.NoError(w, err)
 	return work
 }
 
-func (w *world) delete(name string) {
-	w.t.Helper()
-	if err := w.client.WorkV1().ManifestWorks(w.namespace).Delete(w.t.Context(), name, metav1.DeleteOptions{}); err != nil {
-		w.t.Fatal(err)
-	}
-}
-
 // await watches the work until it is as wanted; nil stands for a work that is gone.
-func (w *world) await(name, what string, want func(*workv1.ManifestWork) bool) *workv1.ManifestWork {
-	w.t.Helper()
-	return kit.Await(w.t, w.client.WorkV1().ManifestWorks(w.namespace), name, what, want)
+func (w *hubWorld) await(name, what string, want func(*workv1.ManifestWork) bool) *workv1.ManifestWork {
+	w.Helper()
+	return kit.Await(w, w.works, name, what, want)
 }
-
-// applied tells of a work whose stored status says so at this generation.
-func applied(generation int64) func(*workv1.ManifestWork) bool {
-	return func(work *workv1.ManifestWork) bool {
-		if work == nil {
-			return false
-		}
-		c := meta.FindStatusCondition(work.Status.Conditions, workv1.WorkApplied)
-		return c != nil && c.Status == metav1.ConditionTrue && c.ObservedGeneration == generation
-	}
-}
-
-func gone(work *workv1.ManifestWork) bool { return work == nil }
 
 // awaitCheck waits until a check of the hub fails with an error that contains text.
 func awaitCheck(t *testing.T, r *replica, name, text string) {
@@ -202,13 +147,14 @@ func awaitCheck(t *testing.T, r *replica, name, text string) {
 }
 
 // awaitReady waits until all checks of the hub pass.
-func (w *world) awaitReady(r *replica) {
-	w.t.Helper()
-	kit.Eventually(w.t, "the hub is ready", func() error {
+func (w *hubWorld) awaitReady(r *replica) *replica {
+	w.Helper()
+	kit.Eventually(w, "the hub is ready", func() error {
 		var errs []error
 		for _, check := range r.Checks() {
-			errs = append(errs, check.Func(w.t.Context()))
+			errs = append(errs, check.Func(w.Context()))
 		}
 		return errors.Join(errs...)
 	})
+	return r
 }

@@ -102,46 +102,42 @@ func TestStaleStandby(t *testing.T) {
 			t.Parallel()
 			test.api.stalled = make(chan struct{})
 			w := newWorld(t)
-			first := w.startHub(w.electing("first"))
-			w.awaitReady(first)
-			a := w.cluster()
+			first := w.awaitReady(w.startHub(w.electing("first")))
+			a := w.startAgent(nil)
 			uids := map[string]types.UID{}
 			for _, name := range []string{"same", "changed", "deleted"} {
 				uids[name] = w.create(name).UID
-				w.await(name, "applied", applied(1))
+				w.Applied(w.works, name)
 			}
-			second := w.startHubWith(func(c *hub.Config) {
-				c.Election, c.REST = w.electing("second"), kit.Intercept(plane.REST(), test.api.trip)
-			})
-			w.awaitReady(second)
-			if works := kit.Metric(t, second.registry, "workwire_hub_works"); works < 3 {
+			second := w.awaitReady(w.startHub(w.electing("second"), func(c *hub.Config) { kit.Intercept(c.REST, test.api.trip) }))
+			if works := second.Metric("workwire_hub_works"); works < 3 {
 				t.Errorf("the standby holds %v works", works)
 			}
 			if test.stale {
 				test.api.stall()
 			}
-			w.update("changed", func(work *workv1.ManifestWork) { work.Spec.Workload.Manifests[0] = manifest("changed", "2") })
-			w.await("changed", "applied", applied(2))
-			w.delete("deleted")
-			w.await("deleted", "gone", gone)
+			w.change("changed", "2")
+			w.Applied(w.works, "changed")
+			w.Delete(w.works, "deleted")
+			w.Gone(w.works, "deleted")
 			uids["created"] = w.create("created").UID
-			w.await("created", "applied", applied(1))
+			w.Applied(w.works, "created")
 
 			w.settle(a)
 			before := map[string]int{}
 			for name, uid := range uids {
 				before[name] = len(a.Specs(uid))
 			}
-			first.stop()
+			first.Stop()
 			uids["late"] = w.create("late").UID
-			w.await("late", "applied", applied(1))
+			w.Applied(w.works, "late")
 			w.settle(a)
 			for name, n := range before {
 				if specs := a.Specs(uids[name]); len(specs) > n {
 					t.Errorf("the new leader published %s at generation %d", name, specs[n].Generation)
 				}
 			}
-			if n := kit.Gather(t, second.registry).Sum("workwire_hub_caches_read_anew_total"); (n > 0) != test.anew {
+			if n := kit.Gather(t, second.Metrics).Sum("workwire_hub_caches_read_anew_total"); (n > 0) != test.anew {
 				t.Errorf("%v caches were read anew", n)
 			}
 			if wrote := second.requests.Counts(kit.Request.Writes, kit.InNamespace(w.namespace), kit.Named("deleted")); len(wrote) > 0 {
@@ -156,11 +152,10 @@ func TestStaleStandby(t *testing.T) {
 func TestStandbyOnlyReads(t *testing.T) {
 	w := newWorld(t)
 	w.awaitReady(w.startHub(w.electing("first")))
-	second := w.startHub(w.electing("second"))
-	w.awaitReady(second)
+	second := w.awaitReady(w.startHub(w.electing("second")))
 	w.create("work")
 	w.await("work", "seen by the leader", func(work *workv1.ManifestWork) bool { return work != nil && len(work.Finalizers) > 0 })
-	if synced := kit.Metric(t, second.registry, "workwire_hub_caches_synced"); synced != 1 {
+	if synced := second.Metric("workwire_hub_caches_synced"); synced != 1 {
 		t.Error("the caches of the standby are not synced")
 	}
 	if wrote := second.requests.Counts(kit.Request.Writes); len(wrote) > 0 {
@@ -168,13 +163,10 @@ func TestStandbyOnlyReads(t *testing.T) {
 	}
 
 	api := &brokenAPI{}
-	third := w.startHubWith(func(c *hub.Config) {
-		c.Election, c.REST = w.electing("third"), kit.Intercept(plane.REST(), api.trip)
-	})
-	w.awaitReady(third)
+	third := w.awaitReady(w.startHub(w.electing("third"), func(c *hub.Config) { kit.Intercept(c.REST, api.trip) }))
 	api.fail(errors.New("no route to host"))
 	awaitCheck(t, third, "caches", "no route to host")
-	if synced := kit.Metric(t, third.registry, "workwire_hub_caches_synced"); synced != 0 {
+	if synced := third.Metric("workwire_hub_caches_synced"); synced != 0 {
 		t.Error("caches that cannot be read are synced, says the metric")
 	}
 	api.fail(nil)
@@ -219,23 +211,20 @@ func (b *brokenAPI) trip(next http.RoundTripper, r *http.Request) (*http.Respons
 // TestCatchUpWaits: a new leader that cannot list does not act, and says so.
 func TestCatchUpWaits(t *testing.T) {
 	w := newWorld(t)
-	first := w.startHub(w.electing("first"))
-	w.awaitReady(first)
-	var log kit.Log
-	second := w.startHubWith(func(c *hub.Config) { c.Election, c.Logger = w.electing("second"), log.Logger() })
-	w.awaitReady(second)
+	first := w.awaitReady(w.startHub(w.electing("first")))
+	second := w.awaitReady(w.startHub(w.electing("second")))
 	second.requests.Fail(func(r kit.Request) error {
 		if r.Verb == "list" && r.Resource == "manifestworks" {
 			return errors.New("the list is lost")
 		}
 		return nil
 	})
-	first.stop()
+	first.Stop()
 	awaitCheck(t, second, "caches", "before its term")
-	log.Await(t, `level=WARN msg="cache is not known to be current, reading it anew" resource=manifestworks`)
-	created := w.create("work")
+	second.Log.Await(t, `level=WARN msg="cache is not known to be current, reading it anew" resource=manifestworks`)
+	w.create("work")
 	time.Sleep(100 * time.Millisecond) // what must not happen has no event to wait for
-	if connected := kit.Metric(t, second.registry, "workwire_source_connected"); connected != 0 {
+	if connected := second.Metric("workwire_source_connected"); connected != 0 {
 		t.Error("it is connected to the broker")
 	}
 	if wrote := second.requests.Counts(kit.Request.Writes, kit.On("manifestworks", "manifestworks/status")); len(wrote) > 0 {
@@ -243,8 +232,8 @@ func TestCatchUpWaits(t *testing.T) {
 	}
 	second.requests.Fail(nil)
 	w.awaitReady(second)
-	w.cluster()
-	w.await(created.Name, "applied", applied(1))
+	w.startAgent(nil)
+	w.Applied(w.works, "work")
 }
 
 // TestHangingRequests: requests that hang, more than there are workers, end and are sent again;
@@ -252,9 +241,9 @@ func TestCatchUpWaits(t *testing.T) {
 func TestHangingRequests(t *testing.T) {
 	w := newWorld(t)
 	var hung sync.Map // the first request of each kind hangs
-	r := w.startHubWith(func(c *hub.Config) {
+	r := w.startHub(func(c *hub.Config) {
 		c.RequestTimeout, c.Workers = 2*time.Second, 2
-		c.REST = kit.Intercept(plane.REST(), func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
+		kit.Intercept(c.REST, func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
 			_, resource := kube.Describe(r)
 			if _, again := hung.LoadOrStore(resource+r.URL.Path, true); strings.Contains(r.URL.Path, "/hangs-") && !again {
 				<-r.Context().Done()
@@ -264,13 +253,13 @@ func TestHangingRequests(t *testing.T) {
 		})
 	})
 	w.awaitReady(r)
-	w.cluster()
+	w.startAgent(nil)
 	names := []string{"hangs-1", "hangs-2", "hangs-3", "other"}
 	for _, name := range names {
 		w.create(name)
 	}
 	for _, name := range names {
-		w.await(name, "applied", applied(1))
+		w.Applied(w.works, name)
 	}
 	if _, finalizer := hung.Load("manifestworks/apis/work.open-cluster-management.io/v1/namespaces/" + w.namespace + "/manifestworks/hangs-1"); !finalizer {
 		t.Error("no request hung")

@@ -30,9 +30,7 @@ func TestDependencies(t *testing.T) {
 		"pkg/source/store/postgres": {330, []string{bolt}},
 	} {
 		output, err := exec.CommandContext(t.Context(), "go", "list", "-deps", module+name).Output()
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.NoError(t, err)
 		packages := strings.Fields(string(output))
 		t.Logf("%s: %d packages", name, len(packages))
 		if len(packages) > c.most {

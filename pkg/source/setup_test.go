@@ -106,9 +106,7 @@ func specOf(value string) workv1.ManifestWorkSpec {
 func must(t *testing.T) func(work *workv1.ManifestWork, err error) *workv1.ManifestWork {
 	return func(work *workv1.ManifestWork, err error) *workv1.ManifestWork {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.NoError(t, err)
 		return work
 	}
 }

@@ -34,24 +34,16 @@ func TestCompress(t *testing.T) {
 	status.Accepts = wire.Accepts{Zstd: true}
 	for name, message := range map[string]wire.Message{"status": status, "spec": messages(t)["update"]} {
 		plain, err := wire.Encode(message, time.UnixMilli(0))
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.NoError(t, err)
 		compressed := plain.Clone()
-		if err := wire.Compress(&compressed); err != nil {
-			t.Fatal(err)
-		}
+		kit.NoError(t, wire.Compress(&compressed))
 		if small := name == "status"; small == (10*len(compressed.Data()) > len(plain.Data())) {
 			t.Errorf("%s: %d bytes of %d", name, len(compressed.Data()), len(plain.Data()))
 		}
 		want, err := wire.Decode(plain)
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.NoError(t, err)
 		got, err := wire.Decode(compressed)
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.NoError(t, err)
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
@@ -70,9 +62,7 @@ func TestNotCompressed(t *testing.T) {
 		"small": []byte(strings.Repeat("a", 500)), "random": random, "large": bytes.Repeat([]byte("a"), 1<<20+1), "empty": nil,
 	} {
 		e := cloudevents.New()
-		if err := e.SetData("application/json", data); err != nil {
-			t.Fatal(err)
-		}
+		kit.NoError(t, e.SetData("application/json", data))
 		if err := wire.Compress(&e); err != nil || !bytes.Equal(e.Data(), data) || e.DataContentType() != "application/json" {
 			t.Errorf("%s: %d bytes of type %s, %v", name, len(e.Data()), e.DataContentType(), err)
 		}
@@ -82,9 +72,7 @@ func TestNotCompressed(t *testing.T) {
 // A few bytes that become gigabytes are refused before they are made.
 func TestCompressedBomb(t *testing.T) {
 	encoder, err := zstd.NewWriter(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	for name, size := range map[string]int{"as large as allowed": 1 << 20, "larger": 1<<20 + 1, "a bomb": 256 << 20} {
 		var bomb []byte
 		if size <= 1<<20+1 {
@@ -92,9 +80,7 @@ func TestCompressedBomb(t *testing.T) {
 		} else {
 			var stream bytes.Buffer // does not tell its size
 			writer, err := zstd.NewWriter(&stream)
-			if err != nil {
-				t.Fatal(err)
-			}
+			kit.NoError(t, err)
 			for range size >> 20 {
 				_, _ = writer.Write(bytes.Repeat([]byte(" "), 1<<20))
 			}

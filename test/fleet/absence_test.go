@@ -310,9 +310,7 @@ func TestFleetBrake(t *testing.T) {
 	core := kubernetes.NewForConfigOrDie(plane.REST()).CoreV1()
 	reasons := func() map[string]int {
 		events, err := core.Events("").List(t.Context(), metav1.ListOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.NoError(t, err)
 		counts := map[string]int{}
 		for _, event := range events.Items {
 			if strings.HasPrefix(event.InvolvedObject.Name, "brake-") && strings.HasPrefix(event.Reason, "Fleet") {
@@ -342,9 +340,7 @@ func TestFleetBrake(t *testing.T) {
 func documented(t *testing.T, page string) []string {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/" + page)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	_, after, _ := strings.Cut(string(text), "```yaml\n")
 	example, _, found := strings.Cut(after, "```")
 	if !found {
@@ -359,9 +355,7 @@ func TestDocumentedToleration(t *testing.T) {
 	documents := documented(t, "placement.md")
 	a := newAbsence(t, "documented", time.Second, 4, func(p *clusterv1beta1.Placement) {
 		var example clusterv1beta1.Placement
-		if err := yaml.UnmarshalStrict([]byte(documents[len(documents)-1]), &example); err != nil {
-			t.Fatal(err)
-		}
+		kit.NoError(t, yaml.UnmarshalStrict([]byte(documents[len(documents)-1]), &example))
 		p.Spec.Tolerations = example.Spec.Tolerations
 		if len(p.Spec.Tolerations) != 1 || *p.Spec.Tolerations[0].TolerationSeconds != 3600 {
 			t.Fatalf("tolerations %+v", p.Spec.Tolerations)
@@ -386,9 +380,7 @@ func TestDocumentedToleration(t *testing.T) {
 	if err == nil {
 		_, err = a.client.ClusterV1().ManagedClusters().Patch(t.Context(), string(a.clusters[0]), types.MergePatchType, text, metav1.PatchOptions{})
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	a.awaitChosen(a.clusters[1:]...)
 	a.reconciled()
 	a.unchanged("after an hour", before)

@@ -95,9 +95,7 @@ func example(t *testing.T, name string, into any) {
 	if err == nil {
 		err = yaml.UnmarshalStrict(text, into)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 }
 
 // printed is the status in the documentation of ManifestWorkReplicaSet.
@@ -153,9 +151,7 @@ func (w *fleet) observe(namespace string) *seen {
 	w.Helper()
 	s := &seen{}
 	watch, err := w.client.WorkV1alpha1().ManifestWorkReplicaSets(namespace).Watch(w.Context(), metav1.ListOptions{})
-	if err != nil {
-		w.Fatal(err)
-	}
+	kit.NoError(w, err)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -236,9 +232,7 @@ func TestReplicaSetExample(t *testing.T) {
 		"total 45 applied 45 available 45", "total 60 applied 60 available 60").Replace(printed)
 	w.eventually("the rollout ends", func() error { return statuses.check(end) })
 
-	if err := w.client.WorkV1alpha1().ManifestWorkReplicaSets("ocm-ns").Delete(w.Context(), set.Name, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, w.client.WorkV1alpha1().ManifestWorkReplicaSets("ocm-ns").Delete(w.Context(), set.Name, metav1.DeleteOptions{}))
 	w.counts(set.Name, 0, 0, 0)
 }
 
@@ -262,9 +256,7 @@ func (w *fleet) counts(set string, all, progressive, perGroup int) {
 func (w *fleet) works(set string) []workv1.ManifestWork {
 	w.Helper()
 	list, err := w.client.WorkV1().ManifestWorks("").List(w.Context(), metav1.ListOptions{LabelSelector: workv1.ReplicaSetLabelKey + "=" + set})
-	if err != nil {
-		w.Fatal(err)
-	}
+	kit.NoError(w, err)
 	return list.Items
 }
 
@@ -330,9 +322,7 @@ progressive: {maxConcurrency: 2, maxFailures: 1}`)}}
 	if n := len(w.works("stop-ns.stops")); n > 4 {
 		t.Errorf("%d clusters got the template, 2 of which failed at 1 allowed", n)
 	}
-	if err := w.client.WorkV1alpha1().ManifestWorkReplicaSets("stop-ns").Delete(w.Context(), set.Name, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, w.client.WorkV1alpha1().ManifestWorkReplicaSets("stop-ns").Delete(w.Context(), set.Name, metav1.DeleteOptions{}))
 	w.eventually("its works are gone", func() error {
 		if n := len(w.works("stop-ns.stops")); n > 0 {
 			return fmt.Errorf("%d are left", n)
@@ -343,8 +333,6 @@ progressive: {maxConcurrency: 2, maxFailures: 1}`)}}
 
 func progressive(t *testing.T, text string) (s clusterv1alpha1.RolloutStrategy) {
 	t.Helper()
-	if err := yaml.UnmarshalStrict([]byte(text), &s); err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, yaml.UnmarshalStrict([]byte(text), &s))
 	return s
 }

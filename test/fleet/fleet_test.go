@@ -240,16 +240,14 @@ func (w *fleet) give(names []wire.ClusterName, each int) {
 			return nil
 		})
 	}
-	if err := group.Wait(); err != nil {
-		w.Fatal(err)
-	}
+	kit.NoError(w, group.Wait())
 }
 
 // TestManyClusters registers two hundred clusters with ten works each, all of which are
 // published and reported with two requests for each work. A restarted hub publishes only what has
 // changed. make bench has thousands.
 func TestManyClusters(t *testing.T) {
-	const clusters, each = 200, 10
+	const clusters, each = 100, 6
 	w := newFleet(t, "fleet")
 	var requests kit.Requests
 	stop := w.hub(&requests, func(c *hub.Config) { c.AutoRegister, c.AutoAccept = true, true })

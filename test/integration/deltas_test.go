@@ -80,49 +80,49 @@ func cheapest(link *recording, change func(value string)) int {
 // wire, also signed; and whatever the hub has lost meanwhile, it is told the newest value.
 func TestStatusDeltas(t *testing.T) {
 	const manifests = 300
-	onBothBrokers(t, func(w *world.World) {
-		tap, address := record(w, w.Broker.Addr)
-		keys := newAgentKeys(w)
-		hub := w.StartHub(keys.trusts).AwaitConnected()
-		agent := w.StartAgent(0, func(c *agent.Config) {
-			c.Sign, c.DigestInterval = keys.signer(0, 0).SignStatus, -1 // digests are bytes too
-			c.Transport = w.Via(address).Transport(string(w.Clusters[0]), c.ClientID, c.Topics)
-		})
-		w.Create(w.Works(0), observedWork(w, "large", manifests))
-		w.Applied(w.Works(0), "large")
-		whole := len(told(w, "large", manifests-1, "0"))
-
-		deltas := func() float64 { return agent.Metric("workwire_agent_status_deltas_total") }
-		before := deltas()
-		sent := cheapest(tap, func(value string) {
-			setValue(w, "large-250", value)
-			told(w, "large", 250, value)
-		})
-		if n := deltas() - before; n != tries {
-			w.Errorf("%v deltas were sent, want %d", n, tries)
-		}
-		w.Logf("a changed value costs %d bytes in both directions, the status has %d", sent, whole)
-		if 100*sent > whole {
-			w.Errorf("a changed value costs %d bytes, more than a hundredth of the %d of the status", sent, whole)
-		}
-
-		// Somebody changes what the hub has stored.
-		_, err := w.Works(0).Patch(w.Context(), "large", types.MergePatchType, []byte(`{"status":{"resourceStatus":{"manifests":[]}}}`), metav1.PatchOptions{}, "status")
-		kit.NoError(w, err)
-		setValue(w, "large-7", "2")
-		told(w, "large", 7, "2")
-		told(w, "large", 250, fmt.Sprint(tries))
-
-		// The hub is away while values change, and the next one knows nothing but what is stored.
-		hub.Stop()
-		setValue(w, "large-8", "3")
-		setValue(w, "large-9", "3")
-		w.StartHub(keys.trusts)
-		told(w, "large", 8, "3")
-		told(w, "large", 9, "3")
-		setValue(w, "large-10", "4")
-		told(w, "large", 10, "4")
+	t.Parallel()
+	w := withBroker(t)
+	tap, address := record(w, w.Broker.Addr)
+	keys := newAgentKeys(w)
+	hub := w.StartHub(keys.trusts).AwaitConnected()
+	agent := w.StartAgent(0, func(c *agent.Config) {
+		c.Sign, c.DigestInterval = keys.signer(0, 0).SignStatus, -1 // digests are bytes too
+		c.Transport = w.Via(address).Transport(string(w.Clusters[0]), c.ClientID, c.Topics)
 	})
+	w.Create(w.Works(0), observedWork(w, "large", manifests))
+	w.Applied(w.Works(0), "large")
+	whole := len(told(w, "large", manifests-1, "0"))
+
+	deltas := func() float64 { return agent.Metric("workwire_agent_status_deltas_total") }
+	before := deltas()
+	sent := cheapest(tap, func(value string) {
+		setValue(w, "large-250", value)
+		told(w, "large", 250, value)
+	})
+	if n := deltas() - before; n != tries {
+		w.Errorf("%v deltas were sent, want %d", n, tries)
+	}
+	w.Logf("a changed value costs %d bytes in both directions, the status has %d", sent, whole)
+	if 100*sent > whole {
+		w.Errorf("a changed value costs %d bytes, more than a hundredth of the %d of the status", sent, whole)
+	}
+
+	// Somebody changes what the hub has stored.
+	_, err := w.Works(0).Patch(w.Context(), "large", types.MergePatchType, []byte(`{"status":{"resourceStatus":{"manifests":[]}}}`), metav1.PatchOptions{}, "status")
+	kit.NoError(w, err)
+	setValue(w, "large-7", "2")
+	told(w, "large", 7, "2")
+	told(w, "large", 250, fmt.Sprint(tries))
+
+	// The hub is away while values change, and the next one knows nothing but what is stored.
+	hub.Stop()
+	setValue(w, "large-8", "3")
+	setValue(w, "large-9", "3")
+	w.StartHub(keys.trusts)
+	told(w, "large", 8, "3")
+	told(w, "large", 9, "3")
+	setValue(w, "large-10", "4")
+	told(w, "large", 10, "4")
 }
 
 // editedWork is a work with large ConfigMaps, of which one at a time changes.
@@ -171,25 +171,25 @@ func deltasOf(h *world.Hub) float64 { return h.Metric("workwire_source_spec_delt
 // TestSpecDeltas: a small edit of a large work, with the status that answers it, costs less than a twentieth
 // of its spec on the wire, also signed.
 func TestSpecDeltas(t *testing.T) {
-	onBothBrokers(t, func(w *world.World) {
-		tap, address := record(w, w.Broker.Addr)
-		keys := newKeys(w, w.Source)
-		hub := w.StartHub(keys.signs).AwaitConnected()
-		w.StartAgent(0, keys.trusts, func(c *agent.Config) {
-			c.Transport = w.Via(address).Transport(string(w.Clusters[0]), c.ClientID, c.Topics)
-		})
-		e := newEditedWork(w, 300)
-		whole, err := json.Marshal(e.work.Spec)
-		kit.NoError(w, err)
-		sent := cheapest(tap, func(value string) {
-			e.edit(150, value)
-			e.arrives(150, value)
-		})
-		w.Logf("an edit costs %d bytes in both directions, the spec has %d", sent, len(whole))
-		if n := deltasOf(hub); n != tries || 20*sent > len(whole) {
-			w.Errorf("an edit costs %d bytes, the spec has %d; %v deltas were sent, want %d", sent, len(whole), n, tries)
-		}
+	t.Parallel()
+	w := withBroker(t)
+	tap, address := record(w, w.Broker.Addr)
+	keys := newKeys(w, w.Source)
+	hub := w.StartHub(keys.signs).AwaitConnected()
+	w.StartAgent(0, keys.trusts, func(c *agent.Config) {
+		c.Transport = w.Via(address).Transport(string(w.Clusters[0]), c.ClientID, c.Topics)
 	})
+	e := newEditedWork(w, 300)
+	whole, err := json.Marshal(e.work.Spec)
+	kit.NoError(w, err)
+	sent := cheapest(tap, func(value string) {
+		e.edit(150, value)
+		e.arrives(150, value)
+	})
+	w.Logf("an edit costs %d bytes in both directions, the spec has %d", sent, len(whole))
+	if n := deltasOf(hub); n != tries || 20*sent > len(whole) {
+		w.Errorf("an edit costs %d bytes, the spec has %d; %v deltas were sent, want %d", sent, len(whole), n, tries)
+	}
 }
 
 // TestSpecDeltaWithoutBase: the broker keeps a delta for an agent that has lost what it is the difference

@@ -87,9 +87,9 @@ func TestBrokerAway(t *testing.T) {
 	})
 }
 
-func TestBrokerRestartAmidst100Works(t *testing.T) {
+func TestBrokerRestartAmidstWorks(t *testing.T) {
 	onBothBrokers(t, func(w *world.World) {
-		const n = 100
+		const n = 40
 		works := w.Works(0)
 		w.StartHub()
 		w.StartAgent(0)

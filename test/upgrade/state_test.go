@@ -25,7 +25,7 @@ import (
 
 var plane *controlplane.Plane
 
-func TestMain(m *testing.M) { controlplane.Main(m, controlplane.Planes{Spoke: &plane}) }
+func TestMain(m *testing.M) { controlplane.Main(m, controlplane.Planes{Hub: &plane}) }
 
 var topics = wire.Topics{SourceEvents: "sources/ops/clusters/+/sourceevents", AgentEvents: "sources/ops/clusters/+/agentevents"}
 

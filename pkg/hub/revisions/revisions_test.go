@@ -6,20 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-
-	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
-	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
 	workwirev1alpha1 "github.com/workwire/workwire/pkg/apis/workwire/v1alpha1"
-	"github.com/workwire/workwire/pkg/client/clientset/versioned"
-	"github.com/workwire/workwire/test/kit"
-	"github.com/workwire/workwire/test/kit/controlplane"
 )
-
-var plane *controlplane.Plane
-
-func TestMain(m *testing.M) { controlplane.Main(m, controlplane.Planes{Hub: &plane}) }
 
 // stored returns revisions from texts "NUMBER:HASH".
 func stored(texts ...string) []Revision {
@@ -102,59 +90,5 @@ func TestLimit(t *testing.T) {
 		if got := fmt.Sprint(limit, ok); got != want {
 			t.Errorf("%q: %s, want %s", text, got, want)
 		}
-	}
-}
-
-func manifests(values ...string) workv1.ManifestWorkSpec {
-	var spec workv1.ManifestWorkSpec
-	for _, value := range values {
-		spec.Workload.Manifests = append(spec.Workload.Manifests, workv1.Manifest{RawExtension: runtime.RawExtension{Raw: fmt.Appendf(nil,
-			`{"metadata":{"namespace":"shop","name":"till"},"kind":"ConfigMap","data":{"k":%q},"apiVersion":"v1"}`, value)}})
-	}
-	return spec
-}
-
-// TestUndo stores templates as the hub does, on a real API server, and undoes.
-func TestUndo(t *testing.T) {
-	ctx, ns := t.Context(), plane.Namespace(t, "sets")
-	clients := versioned.NewForConfigOrDie(plane.REST())
-	sets := clients.WorkV1alpha1().ManifestWorkReplicaSets(ns)
-	set := &workv1alpha1.ManifestWorkReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: "till"}}
-	set.Spec.PlacementRefs = []workv1alpha1.LocalPlacementReference{{Name: "p"}}
-	var err error
-	for i, value := range []string{"1", "2"} {
-		set.Spec.ManifestWorkTemplate = manifests(value)
-		if i == 0 {
-			set, err = sets.Create(ctx, set, metav1.CreateOptions{})
-		} else {
-			set, err = sets.Update(ctx, set, metav1.UpdateOptions{})
-		}
-		kit.NoError(t, err)
-		hash, err := Hash(&set.Spec.ManifestWorkTemplate)
-		kit.NoError(t, err)
-		_, err = clients.WorkwireV1alpha1().ManifestWorkReplicaSetRevisions(ns).Create(ctx, New(set, hash, int64(i+1)), metav1.CreateOptions{})
-		kit.NoError(t, err)
-	}
-	// Not of this set.
-	other := New(set, strings.Repeat("0", 32), 7)
-	other.OwnerReferences[0].UID = "earlier"
-	_, err = clients.WorkwireV1alpha1().ManifestWorkReplicaSetRevisions(ns).Create(ctx, other, metav1.CreateOptions{})
-	kit.NoError(t, err)
-
-	undone, err := Undo(ctx, clients, ns, "till", 0)
-	kit.NoError(t, err)
-	if undone != (Undone{From: 2, To: 1}) {
-		t.Errorf("undone: %+v", undone)
-	}
-	set, err = sets.Get(ctx, "till", metav1.GetOptions{})
-	kit.NoError(t, err)
-	if raw := string(set.Spec.ManifestWorkTemplate.Workload.Manifests[0].Raw); !strings.Contains(raw, `"k":"1"`) || set.Generation != 3 {
-		t.Errorf("generation %d: %s", set.Generation, raw)
-	}
-	if _, err := Undo(ctx, clients, ns, "till", 1); !errors.Is(err, ErrCurrent) {
-		t.Errorf("to the current: %v", err)
-	}
-	if _, err := Undo(ctx, clients, ns, "till", 7); !errors.Is(err, ErrUnknown) {
-		t.Errorf("to a revision of another set: %v", err)
 	}
 }

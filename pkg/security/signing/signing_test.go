@@ -418,9 +418,7 @@ func FuzzKeys(f *testing.F) {
 				continue
 			}
 			text, err := signing.FormatTrustedKeys(keys...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			kit.NoError(t, err)
 			if again, err := parse(text); err != nil || len(again) != len(keys) {
 				t.Fatalf("%q is read as %q: %v", data, text, err)
 			}
@@ -431,9 +429,7 @@ func FuzzKeys(f *testing.F) {
 func benchEvent(b *testing.B) cloudevents.Event {
 	b.Helper()
 	e := deletion(b, "hub1")
-	if err := e.SetData("application/json", []byte(`{"manifests":["`+strings.Repeat("x", 4<<10)+`"]}`)); err != nil {
-		b.Fatal(err)
-	}
+	kit.NoError(b, e.SetData("application/json", []byte(`{"manifests":["`+strings.Repeat("x", 4<<10)+`"]}`)))
 	return e
 }
 
@@ -442,9 +438,7 @@ func BenchmarkSign(b *testing.B) {
 	e := benchEvent(b)
 	b.ReportAllocs()
 	for b.Loop() {
-		if err := signer.Sign(&e); err != nil {
-			b.Fatal(err)
-		}
+		kit.NoError(b, signer.Sign(&e))
 	}
 }
 
@@ -466,9 +460,7 @@ func BenchmarkSignStatus(b *testing.B) {
 	signer, e := newSigner(b, path), benchStatus(b)
 	b.ReportAllocs()
 	for b.Loop() {
-		if err := signer.SignStatus(&e); err != nil {
-			b.Fatal(err)
-		}
+		kit.NoError(b, signer.SignStatus(&e))
 	}
 }
 

@@ -63,7 +63,7 @@ type Plane struct {
 type Planes struct {
 	// Hub and Spoke say which roles are started, and where the control planes are stored before the
 	// tests. A hub has all custom resources, so that it does as the cluster of an agent too, a spoke
-	// those of agents.
+	// those of agents. A spoke costs nearly twice as much as a hub: only Deployments, Jobs and pods need one.
 	Hub, Spoke **Plane
 	// Bare leaves out the custom resources.
 	Bare bool

@@ -84,7 +84,7 @@ func (p *Plane) start() error {
 	if err != nil {
 		return err
 	}
-	args := []string{binary, "up", "--role=" + string(p.role), "--dir=" + p.dir}
+	args := []string{binary, "up", "--role=" + string(p.role), "--dir=" + p.dir, "--start-timeout=" + startTimeout.String()}
 	if p.datastore != "" {
 		args = append(args, "--datastore-endpoint="+p.datastore)
 	}

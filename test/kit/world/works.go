@@ -51,8 +51,8 @@ func (w *World) Create(works workclientv1.ManifestWorkInterface, work *workv1.Ma
 	return created
 }
 
-// Change changes a work until it meets no other change.
-func (w *World) Change(works workclientv1.ManifestWorkInterface, name string, change func(*workv1.ManifestWork)) {
+// Change changes a work until it meets no other change, and returns it.
+func (w *World) Change(works workclientv1.ManifestWorkInterface, name string, change func(*workv1.ManifestWork)) (changed *workv1.ManifestWork) {
 	w.Helper()
 	kit.Eventually(w, "update "+name, func() error {
 		work, err := works.Get(w.Context(), name, metav1.GetOptions{})
@@ -60,9 +60,10 @@ func (w *World) Change(works workclientv1.ManifestWorkInterface, name string, ch
 			return err
 		}
 		change(work)
-		_, err = works.Update(w.Context(), work, metav1.UpdateOptions{})
+		changed, err = works.Update(w.Context(), work, metav1.UpdateOptions{})
 		return err
 	})
+	return changed
 }
 
 // Update gives a work the spec of wanted.

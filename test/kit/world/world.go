@@ -39,11 +39,12 @@ const Password = "secret"
 type Options struct {
 	// Hub is the control plane of hubs; nil for a world without hubs.
 	Hub *controlplane.Plane
-	// Spokes are the control planes of the clusters, one for each cluster.
+	// Spokes are the control planes of the clusters, one for each cluster that has an agent of its own.
 	Spokes []*controlplane.Plane
 	// Source is the source id of the hub, a unique name by default.
 	Source wire.SourceID
-	// Clusters are the names of the clusters, unique names by default.
+	// Clusters are the names of the clusters, unique names by default. Those beyond Spokes have agents that
+	// the test scripts.
 	Clusters []wire.ClusterName
 	// Topics are those of the hub and the agents, the topics of Source by default.
 	Topics wire.Topics
@@ -95,11 +96,13 @@ func New(t testing.TB, o Options) *World {
 		if len(w.Clusters) == i {
 			w.Clusters = append(w.Clusters, wire.ClusterName(kit.Unique("cluster")))
 		}
-		if w.Hub != nil {
-			w.Hub.CreateNamespace(t, string(w.Clusters[i]))
-		}
 		w.Targets = append(w.Targets, spoke.Namespace(t, "target"))
-		w.Users = append(w.Users, broker.User{Username: string(w.Clusters[i]), Password: Password, Role: acl.Agent})
+	}
+	for _, cluster := range w.Clusters {
+		if w.Hub != nil {
+			w.Hub.CreateNamespace(t, string(cluster))
+		}
+		w.Users = append(w.Users, broker.User{Username: string(cluster), Password: Password, Role: acl.Agent})
 	}
 	return w
 }

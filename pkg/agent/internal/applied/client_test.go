@@ -82,32 +82,24 @@ func (c *cluster) wantRequests(want int) {
 func (c *cluster) ensure(labels map[string]string) *workv1.AppliedManifestWork {
 	c.Helper()
 	name, err := applied.Name(c.hub, "web")
-	if err != nil {
-		c.Fatal(err)
-	}
+	kit.NoError(c, err)
 	known, _ := c.applied.Get(name)
 	amw, err := c.applied.Ensure(c.Context(), known, c.hub, applied.Work{Name: "web", UID: "1", Source: "hub1", Labels: labels}, nil)
-	if err != nil {
-		c.Fatal(err)
-	}
+	kit.NoError(c, err)
 	return amw
 }
 
 func (c *cluster) updateStatus(amw *workv1.AppliedManifestWork, status applied.Status) *workv1.AppliedManifestWork {
 	c.Helper()
 	updated, err := c.applied.UpdateStatus(c.Context(), amw, status)
-	if err != nil {
-		c.Fatal(err)
-	}
+	kit.NoError(c, err)
 	return updated
 }
 
 func (c *cluster) setEviction(amw *workv1.AppliedManifestWork, start *metav1.Time) *workv1.AppliedManifestWork {
 	c.Helper()
 	set, err := c.applied.SetEviction(c.Context(), amw, start)
-	if err != nil {
-		c.Fatal(err)
-	}
+	kit.NoError(c, err)
 	return set
 }
 
@@ -118,9 +110,7 @@ func (c *cluster) remove(amw *workv1.AppliedManifestWork) {
 	if err == nil {
 		err = c.applied.RemoveFinalizer(c.Context(), going)
 	}
-	if err != nil {
-		c.Fatal(err)
-	}
+	kit.NoError(c, err)
 	if _, err := c.client.WorkV1().AppliedManifestWorks().Get(c.Context(), amw.Name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		c.Errorf("the AppliedManifestWork is not gone: %v", err)
 	}
@@ -130,9 +120,7 @@ func (c *cluster) remove(amw *workv1.AppliedManifestWork) {
 func (c *cluster) wantStatus(name string, want workv1.AppliedManifestWorkStatus) {
 	c.Helper()
 	live, err := c.client.WorkV1().AppliedManifestWorks().Get(c.Context(), name, metav1.GetOptions{})
-	if err != nil {
-		c.Fatal(err)
-	}
+	kit.NoError(c, err)
 	if diff := cmp.Diff(want, live.Status, cmpopts.EquateEmpty()); diff != "" {
 		c.Errorf("status: %s", diff)
 	}
@@ -199,18 +187,12 @@ func TestCreateKeepsWhatIsListed(t *testing.T) {
 	work := applied.Work{Name: "web", UID: "1", Source: "hub1"}
 	before := []object.Ref{configMap("applied").Ref, configMap("intended").Ref}
 	amw, err := c.applied.Ensure(t.Context(), nil, c.hub, work, before)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	c.updateStatus(amw, applied.Status{Resources: []applied.Resource{configMap("applied")}})
 	amw, err = c.applied.Ensure(t.Context(), nil, c.hub, work, []object.Ref{configMap("new").Ref})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	resources, err := applied.Resources(amw)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	var names []string
 	for _, res := range resources {
 		names = append(names, res.Name)
@@ -318,9 +300,7 @@ func TestLabelsFollowTheWork(t *testing.T) {
 			t.Errorf("%s: requests %v", step.what, got)
 		}
 		live, err := c.client.WorkV1().AppliedManifestWorks().Get(t.Context(), amw.Name, metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.NoError(t, err)
 		if diff := cmp.Diff(with(step.want), live.Labels); diff != "" {
 			t.Errorf("%s: %s", step.what, diff)
 		}
@@ -348,9 +328,7 @@ func TestUpdateStatusOnAnotherDefinition(t *testing.T) {
 		delete(status, "transitions")
 		delete(status["appliedResources"].Items.Schema.Properties, "fieldsDigest")
 	}
-	if err := install.CRDs(t.Context(), other.REST(), definitions...); err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, install.CRDs(t.Context(), other.REST(), definitions...))
 	c := newCluster(t, other.REST())
 	amw := c.ensure(nil)
 	c.requests.Take()

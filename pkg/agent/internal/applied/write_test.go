@@ -41,14 +41,10 @@ func (c *cluster) intend(names ...string) *workv1.AppliedManifestWork {
 		refs = append(refs, configMap(name).Ref)
 	}
 	name, err := applied.Name(c.hub, "web")
-	if err != nil {
-		c.Fatal(err)
-	}
+	kit.NoError(c, err)
 	known, _ := c.applied.Get(name)
 	amw, err := c.applied.Ensure(c.Context(), known, c.hub, applied.Work{Name: "web", UID: "1", Source: "hub1"}, refs)
-	if err != nil {
-		c.Fatal(err)
-	}
+	kit.NoError(c, err)
 	return amw
 }
 
@@ -139,16 +135,12 @@ func TestDraftOfADeletedWork(t *testing.T) {
 	_, stop := c.quietly(time.Hour)
 	amw := c.updateStatus(c.intend("a"), applied.Status{MayWait: true, Resources: resources("a"), Transitions: "one"})
 	going, err := c.applied.Delete(t.Context(), amw)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	found, err := applied.Resources(going)
 	if err != nil || len(found) != 1 || found[0].UID != "uid-a" {
 		t.Errorf("it names %+v: %v", found, err)
 	}
-	if err := c.applied.RemoveFinalizer(t.Context(), going); err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, c.applied.RemoveFinalizer(t.Context(), going))
 	successor := c.intend("a")
 	if len(successor.Status.AppliedResources) > 0 {
 		t.Errorf("the successor reads as %+v", successor.Status)
@@ -179,8 +171,6 @@ func TestDraftOfAFormerAgent(t *testing.T) {
 		t.Fatal(err)
 	}
 	end()
-	if err := c.applied.Run(ended); err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, c.applied.Run(ended))
 	c.wantStatus(amw.Name, workv1.AppliedManifestWorkStatus{Transitions: "of the successor"})
 }

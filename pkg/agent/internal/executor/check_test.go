@@ -84,9 +84,7 @@ func TestRightsThatChange(t *testing.T) {
 		w.becomes(m, denied)
 		check := func(err error) {
 			t.Helper()
-			if err != nil {
-				t.Fatal(err)
-			}
+			kit.NoError(t, err)
 		}
 
 		// A binding before its role; then without it.
@@ -160,9 +158,7 @@ func TestEscalationIsRefused(t *testing.T) {
 		}, metav1.CreateOptions{}))
 		w.role("readers", rule("", []string{"configmaps"}, "get"))
 		w.becomes(role, "")
-		if err := w.cluster.RbacV1().Roles(w.namespace).Delete(w.Context(), "readers", metav1.DeleteOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		kit.NoError(t, w.cluster.RbacV1().Roles(w.namespace).Delete(w.Context(), "readers", metav1.DeleteOptions{}))
 		w.becomes(role, text+", error: permission escalation, will try again in 1m0s")
 
 		// So may who has the verb escalate; whether the role exists makes no difference.

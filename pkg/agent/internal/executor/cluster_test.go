@@ -28,7 +28,8 @@ import (
 
 var plane *controlplane.Plane
 
-func TestMain(m *testing.M) { controlplane.Main(m, controlplane.Planes{Spoke: &plane, Bare: true}) }
+// The API of a hub has all that an executor asks for.
+func TestMain(m *testing.M) { controlplane.Main(m, controlplane.Planes{Hub: &plane, Bare: true}) }
 
 // world is a namespace of the cluster, an account in it, and an executor that key "work" follows it
 // with.
@@ -93,9 +94,7 @@ var mappings = map[string]*meta.RESTMapping{
 func newExecutor(t testing.TB, config executor.Config[string]) *executor.Executor[string] {
 	t.Helper()
 	e, err := executor.New(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	return e
 }
 
@@ -185,9 +184,7 @@ func (w *world) deleted(name string, remove func(context.Context, string, metav1
 // must fails the test if a request failed.
 func (w *world) must(_ any, err error) {
 	w.Helper()
-	if err != nil {
-		w.Fatal(err)
-	}
+	kit.NoError(w, err)
 }
 
 // rule allows verbs on resources of a group.
@@ -235,8 +232,6 @@ func (w *world) becomes(m *strategy.Manifest, want string) {
 func rawManifest(t testing.TB, text string) workv1.Manifest {
 	t.Helper()
 	raw, err := yaml.YAMLToJSON([]byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	return workv1.Manifest{RawExtension: runtime.RawExtension{Raw: raw}}
 }

@@ -14,9 +14,7 @@ func TestSweepKeepsWhatIsNeeded(t *testing.T) {
 	t.Parallel()
 	client := kit.RESTClient(t, &rest.Config{Host: "https://cluster.example.com"})
 	e, err := New(Config[string]{Client: client, Changed: func(string) {}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	account := Account{"a", "x"}
 	e.Follow("work", nil, &account)
 	now := time.Now()

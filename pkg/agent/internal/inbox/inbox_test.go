@@ -451,9 +451,7 @@ func TestRecoveredWork(t *testing.T) {
 func opened(t *testing.T, dir string) (*statestore.Store, func()) {
 	t.Helper()
 	s, err := store.Open(store.Config{Dir: dir, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	return s, kit.Run(t, "the store", func(ctx context.Context) error { return store.Run(ctx, s) })
 }
 
@@ -490,9 +488,7 @@ func TestWorksOutliveTheAgent(t *testing.T) {
 
 	s, _ = opened(t, dir)
 	b = watch(s)
-	if err := b.Load(); err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, b.Load())
 	got := map[inbox.Key]*inbox.Entry{}
 	for _, key := range b.Keys() {
 		got[key] = b.get(t, key)
@@ -515,9 +511,7 @@ func TestWorksOutliveTheAgent(t *testing.T) {
 func TestNothingIsHeldBeforeItIsOnDisk(t *testing.T) {
 	dir := t.TempDir()
 	s, err := store.Open(store.Config{Dir: dir})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	b := watch(s)
 	acked := make(chan error, 2)
 	for _, want := range []inbox.Verdict{inbox.Added, inbox.Same} {
@@ -533,9 +527,7 @@ func TestNothingIsHeldBeforeItIsOnDisk(t *testing.T) {
 	if got := b.changed(); len(got) != 1 {
 		t.Errorf("told of %v: the worker need not wait for the disk", got)
 	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, s.Close())
 	for range 2 {
 		if err := <-acked; !errors.Is(err, statestore.ErrClosed) {
 			t.Errorf("held with %v, want ErrClosed", err)
@@ -562,17 +554,13 @@ func TestLoadLeavesOutWhatItCanNotRead(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	s.Put(store.Specs, "foe\x00uid-z", func() ([]byte, error) { return moved, nil })
 	stop()
 
 	s, _ = opened(t, dir)
 	b = watch(s)
-	if err := b.Load(); err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, b.Load())
 	keys := b.Keys()
 	slices.SortFunc(keys, func(x, y inbox.Key) int { return strings.Compare(x.String(), y.String()) })
 	if !slices.Equal(keys, []inbox.Key{keyOf("a"), keyOf("z")}) {

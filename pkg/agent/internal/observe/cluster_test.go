@@ -96,9 +96,7 @@ func (c *cluster) annotate(ref object.Ref, value string) {
 
 func (c *cluster) remove(ref object.Ref) {
 	c.Helper()
-	if err := c.resource(ref).Delete(c.Context(), ref.Name, metav1.DeleteOptions{}); err != nil {
-		c.Fatal(err)
-	}
+	kit.NoError(c, c.resource(ref).Delete(c.Context(), ref.Name, metav1.DeleteOptions{}))
 }
 
 // told waits until name is reported and done returns true.

@@ -246,9 +246,7 @@ func TestNamedLeavesNoGoroutines(t *testing.T) {
 func goroutines(t *testing.T, what string) []string {
 	t.Helper()
 	var profile bytes.Buffer
-	if err := pprof.Lookup("goroutine").WriteTo(&profile, 1); err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, pprof.Lookup("goroutine").WriteTo(&profile, 1))
 	var found []string
 	for stack := range strings.SplitSeq(profile.String(), "\n\n") {
 		if strings.Contains(stack, fmt.Sprintf("%q", t.Name())) && strings.Contains(stack, what) {

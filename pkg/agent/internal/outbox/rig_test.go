@@ -147,9 +147,7 @@ func prepare(t *testing.T, b *broker, change ...func(*outbox.Config)) *rig {
 		c(&config)
 	}
 	o, err := outbox.New(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	r.Outbox = o
 	return r
 }

@@ -23,9 +23,7 @@ import (
 func kept(t *testing.T, dir string, test func(*statestore.Store)) {
 	t.Helper()
 	s, err := store.Open(store.Config{Dir: dir, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	defer kit.Run(t, "the store", func(ctx context.Context) error { return store.Run(ctx, s) })()
 	test(s)
 }
@@ -69,9 +67,7 @@ func TestStatusesOutliveTheAgent(t *testing.T) {
 			r := prepare(t, &broker{}, with(s), func(c *outbox.Config) {
 				c.Now = func() time.Time { return time.Date(1990, 1, 1, 0, 0, 0, 0, time.UTC) }
 			})
-			if err := r.Load(func(k inbox.Key) bool { return k != key("stray") && k != key("ended") }); err != nil {
-				t.Fatal(err)
-			}
+			kit.NoError(t, r.Load(func(k inbox.Key) bool { return k != key("stray") && k != key("ended") }))
 			want := status(1, "up")
 			if got, ok := r.Last(key("sent")); !ok || !cmp.Equal(want, got) {
 				t.Errorf("Last differs after a restart (-want +got):\n%s", cmp.Diff(want, got))
@@ -101,9 +97,7 @@ func TestStatusesOutliveTheAgent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kept(t, dir, func(s *statestore.Store) {
 			r := prepare(t, &broker{}, with(s))
-			if err := r.Load(anyWork); err != nil {
-				t.Fatal(err)
-			}
+			kit.NoError(t, r.Load(anyWork))
 			if stats := r.Stats(); stats.Works != 3 || stats.Pending != 0 {
 				t.Errorf("at the end Stats = %+v, want the 3 works sent, changed and new", stats)
 			}
@@ -114,9 +108,7 @@ func TestStatusesOutliveTheAgent(t *testing.T) {
 func hashOf(t *testing.T, s outbox.Status) string {
 	t.Helper()
 	hash, err := wire.StatusHash(&s.Status)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	return hash
 }
 
@@ -135,9 +127,7 @@ func TestLoadLeavesOutWhatItCanNotRead(t *testing.T) {
 	})
 	kept(t, dir, func(s *statestore.Store) {
 		r := prepare(t, &broker{}, with(s))
-		if err := r.Load(anyWork); err != nil {
-			t.Fatal(err)
-		}
+		kit.NoError(t, r.Load(anyWork))
 		if stats := r.Stats(); stats.Works != 1 || stats.Pending != 1 {
 			t.Errorf("Stats = %+v", stats)
 		}

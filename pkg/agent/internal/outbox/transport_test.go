@@ -82,19 +82,13 @@ func subscribe(t *testing.T, b *memory.Broker) *view {
 func live(t *testing.T, b *memory.Broker, dir string, during func(*outbox.Outbox)) {
 	quiet := slog.New(slog.DiscardHandler)
 	state, err := store.Open(store.Config{Dir: dir, Logger: quiet})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	defer kit.Run(t, "the store", func(ctx context.Context) error { return store.Run(ctx, state) })() // ends last
 	link := b.Client("quay-agent")
 	out, err := outbox.New(outbox.Config{Agent: "quay-agent", Publisher: link, Store: state, Logger: quiet, Done: func(inbox.Key) {},
 		Topic: func(s wire.SourceID) (string, error) { return "to/" + string(s), nil }, InFlight: 8, Flush: time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := out.Load(anyWork); err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
+	kit.NoError(t, out.Load(anyWork))
 	defer kit.Run(t, "the transport", func(ctx context.Context) error {
 		return link.Run(ctx, transport.Handler{
 			Connected: func(context.Context, transport.Connection) { out.Connected("session") },
@@ -156,9 +150,7 @@ func BenchmarkStatus(b *testing.B) {
 	taken := make(chan struct{}, 1)
 	out, err := outbox.New(outbox.Config{Agent: "quay-agent", Publisher: taker(taken), Done: func(inbox.Key) {},
 		Topic: func(wire.SourceID) (string, error) { return "to/hub", nil }})
-	if err != nil {
-		b.Fatal(err)
-	}
+	kit.NoError(b, err)
 	ctx, cancel := context.WithCancel(b.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- out.Run(ctx) }()

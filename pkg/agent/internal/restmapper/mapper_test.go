@@ -92,9 +92,7 @@ func isUnknown(err error) bool {
 func newMapper(t *testing.T, config restmapper.Config) *restmapper.Mapper {
 	t.Helper()
 	mapper, err := restmapper.New(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	return mapper
 }
 
@@ -259,9 +257,7 @@ func await(t *testing.T, changes <-chan schema.GroupKind, want schema.GroupKind)
 
 func do(t *testing.T, request *rest.Request) {
 	t.Helper()
-	if err := request.Do(t.Context()).Error(); err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, request.Do(t.Context()).Error())
 }
 
 func TestDefinitions(t *testing.T) {

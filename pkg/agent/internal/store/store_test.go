@@ -25,9 +25,7 @@ var quiet = slog.New(slog.DiscardHandler)
 func open(t *testing.T, dir string) *statestore.Store {
 	t.Helper()
 	s, err := store.Open(store.Config{Dir: dir, Logger: quiet})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	t.Cleanup(func() { _ = s.Close() })
 	return s
 }
@@ -52,9 +50,7 @@ func TestOpenWithoutDirectory(t *testing.T) {
 
 func TestOpenWhereNothingCanBeWritten(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, os.WriteFile(file, nil, 0o600))
 	wantOpenError(t, file, file, "configure a directory that this user")
 	wantOpenError(t, filepath.Join(file, "below"), file, "configure a directory that this user")
 }
@@ -66,21 +62,15 @@ func TestOpenSetsModes(t *testing.T) {
 		t.Helper()
 		for path, want := range map[string]os.FileMode{dir: 0o700, path: 0o600} {
 			info, err := os.Stat(path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			kit.NoError(t, err)
 			if got := info.Mode().Perm(); got != want {
 				t.Errorf("%s has mode %o, want %o", path, got, want)
 			}
 		}
 	}
-	if err := open(t, dir).Close(); err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, open(t, dir).Close())
 	wantModes()
-	if err := os.Chmod(path, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, os.Chmod(path, 0o644))
 	open(t, dir)
 	wantModes()
 }
@@ -88,17 +78,11 @@ func TestOpenSetsModes(t *testing.T) {
 func TestOpenOfALaterFormat(t *testing.T) {
 	setFormat := func(text string) string {
 		dir := t.TempDir()
-		if err := open(t, dir).Close(); err != nil {
-			t.Fatal(err)
-		}
+		kit.NoError(t, open(t, dir).Close())
 		db, err := bbolt.Open(filepath.Join(dir, "state.db"), 0o600, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.NoError(t, err)
 		err = db.Update(func(tx *bbolt.Tx) error { return tx.Bucket([]byte("meta")).Put([]byte("format"), []byte(text)) })
-		if err := errors.Join(err, db.Close()); err != nil {
-			t.Fatal(err)
-		}
+		kit.NoError(t, errors.Join(err, db.Close()))
 		return dir
 	}
 	dir := setFormat("2")

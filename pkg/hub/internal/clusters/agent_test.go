@@ -90,9 +90,7 @@ func overTCP(noticed time.Duration, start func(testing.TB, []broker.User) *broke
 					},
 					ClientID: id, Logger: kit.Logger(t),
 				})
-				if err != nil {
-					t.Fatal(err)
-				}
+				kit.NoError(t, err)
 				return tr
 			}
 		}
@@ -119,9 +117,7 @@ func (w *world) hub(tr transport.Transport, change ...func(*clusters.Config)) *f
 		},
 		Logger: kit.Logger(w),
 	})
-	if err != nil {
-		w.Fatal(err)
-	}
+	kit.NoError(w, err)
 	f.engine.Store(l)
 	stopLink, stopFleet := kit.Run(w, "delivery", l.Run), f.stop
 	kit.True(w, "the hub is connected", l.Connected)
@@ -136,9 +132,7 @@ func (w *world) agent(tr transport.Transport) (stop func()) {
 		Cluster: name, ClientID: name + "-agent", BrokerHost: "broker", Topics: topics, Transport: tr, Kube: plane.REST(),
 		Logger: kit.Logger(w),
 	})
-	if err != nil {
-		w.Fatal(err)
-	}
+	kit.NoError(w, err)
 	return kit.Run(w, "agent", a.Run)
 }
 
@@ -220,12 +214,8 @@ func TestAgentThatAnnouncesNothing(t *testing.T) {
 	speak := func() {
 		t.Helper()
 		event, err := wire.Encode(&wire.SpecResync{Agent: "ocm-agent", Cluster: "ocm", Source: "hub1"}, time.Now())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := ocm.Publish(t.Context(), "sources/hub1/clusters/ocm/agentevents", event); err != nil {
-			t.Fatal(err)
-		}
+		kit.NoError(t, err)
+		kit.NoError(t, ocm.Publish(t.Context(), "sources/hub1/clusters/ocm/agentevents", event))
 	}
 	speak()
 	w.await("ocm", "available", available)

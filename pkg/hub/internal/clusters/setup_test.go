@@ -237,9 +237,7 @@ func (f *fleet) settle() {
 func (w *world) get(name string) *clusterv1.ManagedCluster {
 	w.Helper()
 	cluster, err := w.client.ClusterV1().ManagedClusters().Get(w.Context(), name, metav1.GetOptions{})
-	if err != nil {
-		w.Fatal(err)
-	}
+	kit.NoError(w, err)
 	return cluster
 }
 
@@ -250,9 +248,7 @@ func (w *world) create(name string, change ...func(*clusterv1.ManagedCluster)) *
 		set(cluster)
 	}
 	created, err := w.client.ClusterV1().ManagedClusters().Create(w.Context(), cluster, metav1.CreateOptions{})
-	if err != nil {
-		w.Fatal(err)
-	}
+	kit.NoError(w, err)
 	return created
 }
 
@@ -274,9 +270,7 @@ func (w *world) accept(name string, accept bool) {
 
 func (w *world) delete(name string) {
 	w.Helper()
-	if err := w.client.ClusterV1().ManagedClusters().Delete(w.Context(), name, metav1.DeleteOptions{}); err != nil {
-		w.Fatal(err)
-	}
+	kit.NoError(w, w.client.ClusterV1().ManagedClusters().Delete(w.Context(), name, metav1.DeleteOptions{}))
 }
 
 // await watches a cluster until it is as wanted; nil stands for one that does not exist.

@@ -39,9 +39,7 @@ func TestExample(t *testing.T) {
 	e := newEnv(t)
 	e.startWith(nil, true)
 	text, err := os.ReadFile("../../../../docs/placement.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	_, text2, _ := strings.Cut(string(text), "```yaml\n")
 	example, _, found := strings.Cut(text2, "```")
 	if !found {
@@ -122,9 +120,7 @@ func TestSelectionAndChurn(t *testing.T) {
 	})
 	e.await("two", "0/:")
 	c, err := e.client.ClusterV1().ManagedClusters().Get(t.Context(), e.namespace+"-d", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	c.Status.ClusterClaims = []clusterv1.ManagedClusterClaim{{Name: "region.open-cluster-management.io", Value: "eu west/1"}}
 	if _, err := e.client.ClusterV1().ManagedClusters().UpdateStatus(t.Context(), c, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
@@ -244,9 +240,7 @@ func TestDeletion(t *testing.T) {
 	}
 	remove := func(name string) {
 		t.Helper()
-		if err := e.client.ClusterV1beta1().Placements(e.namespace).Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		kit.NoError(t, e.client.ClusterV1beta1().Placements(e.namespace).Delete(t.Context(), name, metav1.DeleteOptions{}))
 	}
 	for _, name := range []string{"one", "two", "three"} {
 		e.createPlacement(name)

@@ -78,17 +78,13 @@ func (e *env) startWith(recorder record.EventRecorder, requireBindings bool) *ru
 	})
 	c.requests = kit.CountRequests(config)
 	queues, err := kube.NewQueueMetrics(c.registry)
-	if err != nil {
-		e.Fatal(err)
-	}
+	kit.NoError(e, err)
 	client := versioned.NewForConfigOrDie(config)
 	informers := controller.NewInformers(controller.InformersConfig{Client: client, Logger: kit.Logger(e)})
 	c.Controller, err = placement.New(placement.Config{
 		Informers: informers, Bindings: clustersets.NewBindings(informers, requireBindings), Client: client, Recorder: recorder, Registerer: c.registry, Queues: queues, Logger: kit.Logger(e),
 	})
-	if err != nil {
-		e.Fatal(err)
-	}
+	kit.NoError(e, err)
 	stopInformers := kit.Run(e, "informers", informers.Run)
 	stopController := kit.Run(e, "controller", c.Run)
 	c.stop = func() { stopController(); stopInformers() }
@@ -192,9 +188,7 @@ func (e *env) createCluster(name string, change ...func(*clusterv1.ManagedCluste
 
 func (e *env) deleteCluster(name string) {
 	e.Helper()
-	if err := e.client.ClusterV1().ManagedClusters().Delete(e.Context(), e.namespace+"-"+name, metav1.DeleteOptions{}); err != nil {
-		e.Fatal(err)
-	}
+	kit.NoError(e, e.client.ClusterV1().ManagedClusters().Delete(e.Context(), e.namespace+"-"+name, metav1.DeleteOptions{}))
 }
 
 func (e *env) updateCluster(name string, change func(*clusterv1.ManagedCluster)) {
@@ -219,9 +213,7 @@ func (e *env) createPlacement(name string, change ...func(*clusterv1beta1.Placem
 		f(p)
 	}
 	created, err := e.client.ClusterV1beta1().Placements(p.Namespace).Create(e.Context(), p, metav1.CreateOptions{})
-	if err != nil {
-		e.Fatal(err)
-	}
+	kit.NoError(e, err)
 	e.Cleanup(func() {
 		_ = e.client.ClusterV1beta1().Placements(p.Namespace).Delete(context.Background(), p.Name, metav1.DeleteOptions{})
 	})
@@ -245,9 +237,7 @@ func (e *env) updatePlacement(name string, change func(*clusterv1beta1.Placement
 func (e *env) placement(name string) *clusterv1beta1.Placement {
 	e.Helper()
 	p, err := e.client.ClusterV1beta1().Placements(e.namespace).Get(e.Context(), name, metav1.GetOptions{})
-	if err != nil {
-		e.Fatal(err)
-	}
+	kit.NoError(e, err)
 	return p
 }
 
@@ -256,9 +246,7 @@ func (e *env) decisions(name string) []clusterv1beta1.PlacementDecision {
 	e.Helper()
 	list, err := e.client.ClusterV1beta1().PlacementDecisions(e.namespace).List(e.Context(),
 		metav1.ListOptions{LabelSelector: clusterv1beta1.PlacementLabel + "=" + name})
-	if err != nil {
-		e.Fatal(err)
-	}
+	kit.NoError(e, err)
 	return list.Items
 }
 
@@ -330,9 +318,7 @@ func (e *env) withoutGarbageCollector() {
 	if err == nil {
 		_, err = e.client.ClusterV1beta1().PlacementDecisions(e.namespace).Create(e.Context(), probe, metav1.CreateOptions{})
 	}
-	if err != nil {
-		e.Fatal(err)
-	}
+	kit.NoError(e, err)
 	config.Impersonate = rest.ImpersonationConfig{UserName: collector, Groups: []string{"system:masters"}}
 	as := versioned.NewForConfigOrDie(config).ClusterV1beta1().PlacementDecisions(e.namespace)
 	kit.True(e, "the policy is in force", func() bool {

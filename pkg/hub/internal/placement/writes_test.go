@@ -40,13 +40,9 @@ func TestClustersMoveBetweenDecisions(t *testing.T) {
 
 	client := e.client.ClusterV1beta1().PlacementDecisions(e.namespace)
 	list, err := client.List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	watch, err := client.Watch(t.Context(), metav1.ListOptions{ResourceVersion: list.ResourceVersion})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	defer watch.Stop()
 	second := e.start(nil)
 	e.await("p", "0/one: a c; 1/two: b d")
@@ -118,9 +114,7 @@ func TestWatchOfPlacementsIsBehind(t *testing.T) {
 			APIVersion: clusterv1beta1.GroupVersion.String(), Kind: "Placement", Name: "p", UID: p.UID, Controller: &controller,
 		}},
 	}}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	kit.True(t, "the controller reads the placement", func() bool { return c.asked("get placements", e.namespace, "p") })
 	release()
 	e.await("p", "0/: a")
@@ -211,9 +205,7 @@ func TestRepair(t *testing.T) {
 	e.createPlacement("p")
 	e.await("p", "0/: a")
 	decisions := e.client.ClusterV1beta1().PlacementDecisions(e.namespace)
-	if err := decisions.Delete(t.Context(), "p-decision-1", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, decisions.Delete(t.Context(), "p-decision-1", metav1.DeleteOptions{}))
 	e.await("p", "0/: a")
 	d := e.decisions("p")[0]
 	d.Labels = map[string]string{"mine": "kept"}
@@ -287,9 +279,7 @@ func TestEvents(t *testing.T) {
 	} {
 		kit.True(t, "an event "+reason, func() bool {
 			events, err := core.Events(e.namespace).List(context.Background(), metav1.ListOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			kit.NoError(t, err)
 			return slices.ContainsFunc(events.Items, func(e corev1.Event) bool {
 				return e.Reason == reason && e.Type == want.kind && strings.HasPrefix(e.Message, want.text) &&
 					e.InvolvedObject.Kind == "Placement" && e.InvolvedObject.Name == "p"
@@ -306,9 +296,7 @@ func TestNamespaceDeletion(t *testing.T) {
 	e.createCluster("a")
 	e.createPlacement("p")
 	e.await("p", "0/: a")
-	if err := namespaces.Delete(t.Context(), e.namespace, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, namespaces.Delete(t.Context(), e.namespace, metav1.DeleteOptions{}))
 	kit.True(t, "placement and decisions are deleted", func() bool {
 		_, err := e.client.ClusterV1beta1().Placements(e.namespace).Get(t.Context(), "p", metav1.GetOptions{})
 		return apierrors.IsNotFound(err) && len(e.decisions("p")) == 0

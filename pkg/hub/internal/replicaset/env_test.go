@@ -145,9 +145,7 @@ func newController(t *testing.T, cfg Config) (*Controller, *controller.Informers
 		t.Fatal(err)
 	}
 	c, err := New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	return c, cfg.Informers
 }
 

@@ -49,9 +49,7 @@ func TestExample(t *testing.T) {
 	e.createSet(set)
 
 	watch, err := e.client.WorkV1alpha1().ManifestWorkReplicaSets(e.namespace).Watch(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	defer watch.Stop()
 
 	e.awaitCounts(set.Name, 10, 10, 5)
@@ -97,9 +95,7 @@ func decodeExample(t *testing.T, name string, into any) {
 	if err == nil {
 		err = yaml.UnmarshalStrict(text, into)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 }
 
 // writeExamplePlacement writes a placement of the examples that selected these groups, the first of

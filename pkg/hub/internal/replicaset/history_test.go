@@ -1,6 +1,7 @@
 package replicaset
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -77,6 +78,17 @@ func TestHistory(t *testing.T) {
 	e.template("5")
 	e.awaitRevisions("2:3 3:4 4:5")
 
+	current, err := e.getSet("set")
+	kit.NoError(t, err)
+	other := revisions.New(current, strings.Repeat("0", 32), 7)
+	other.OwnerReferences[0].UID = "earlier"
+	_, err = e.client.WorkwireV1alpha1().ManifestWorkReplicaSetRevisions(e.namespace).Create(t.Context(), other, metav1.CreateOptions{})
+	kit.NoError(t, err)
+	for to, want := range map[int64]error{4: revisions.ErrCurrent, 1: revisions.ErrUnknown, 7: revisions.ErrUnknown} { // 7 is of another set
+		if _, err := revisions.Undo(t.Context(), e.client, e.namespace, "set", to); !errors.Is(err, want) {
+			t.Errorf("to revision %d: %v, want %v", to, err, want)
+		}
+	}
 	undone, err := revisions.Undo(t.Context(), e.client, e.namespace, "set", 0)
 	kit.NoError(t, err)
 	if undone.From != 4 || undone.To != 3 {

@@ -28,9 +28,7 @@ func TestNewValidatesConfig(t *testing.T) {
 	client := versioned.NewForConfigOrDie(plane.REST())
 	informers := controller.NewInformers(controller.InformersConfig{Client: client})
 	cache, err := works.NewCache(informers, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	for _, cfg := range []Config{
 		{}, {Informers: informers, Client: client}, {Informers: informers, Works: cache}, {Works: cache, Client: client},
 		{Informers: informers, Works: cache, Client: client, Workers: -1},
@@ -51,9 +49,8 @@ func TestNewValidatesConfig(t *testing.T) {
 		t.Error("a controller that does not run is ready")
 	}
 	other := controller.NewInformers(controller.InformersConfig{Client: client})
-	if cache, err = works.NewCache(other, nil); err != nil {
-		t.Fatal(err)
-	}
+	cache, err = works.NewCache(other, nil)
+	kit.NoError(t, err)
 	if _, err := New(Config{Informers: other, Works: cache, Client: client, Registerer: registry}); err == nil {
 		t.Error("metrics are registered twice")
 	}
@@ -135,9 +132,7 @@ func TestAll(t *testing.T) {
 	if _, err := e.client.WorkV1().ManifestWorks(changed.Namespace).Update(t.Context(), changed, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := e.client.WorkV1().ManifestWorks(e.clusters[2]).Delete(t.Context(), e.works("set")[1].Name, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, e.client.WorkV1().ManifestWorks(e.clusters[2]).Delete(t.Context(), e.works("set")[1].Name, metav1.DeleteOptions{}))
 	e.awaitTemplate("set", "3", "c02 c03 c04")
 
 	// Another placement replaces the first.
@@ -288,9 +283,7 @@ func TestRestart(t *testing.T) {
 	// Works with other names are kept, and duplicates are deleted.
 	r.stop()
 	foreign := e.works("set")[2]
-	if err := e.client.WorkV1().ManifestWorks(foreign.Namespace).Delete(t.Context(), foreign.Name, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, e.client.WorkV1().ManifestWorks(foreign.Namespace).Delete(t.Context(), foreign.Name, metav1.DeleteOptions{}))
 	for _, name := range []string{"set-x7k2p", "set-zzzzz"} {
 		twin := &workv1.ManifestWork{ObjectMeta: metav1.ObjectMeta{Namespace: foreign.Namespace, Name: name, Labels: foreign.Labels}, Spec: foreign.Spec}
 		if _, err := e.client.WorkV1().ManifestWorks(foreign.Namespace).Create(t.Context(), twin, metav1.CreateOptions{}); err != nil {
@@ -326,9 +319,7 @@ func TestDeletion(t *testing.T) {
 				}
 			}
 			client := e.client.WorkV1alpha1().ManifestWorkReplicaSets(e.namespace)
-			if err := client.Delete(t.Context(), "set", metav1.DeleteOptions{}); err != nil {
-				t.Fatal(err)
-			}
+			kit.NoError(t, client.Delete(t.Context(), "set", metav1.DeleteOptions{}))
 			kit.Eventually(t, "the works are being deleted", func() error {
 				for _, work := range e.works("set") {
 					if work.DeletionTimestamp == nil {
@@ -395,9 +386,7 @@ func TestInvalidSets(t *testing.T) {
 		return nil
 	})
 	e.awaitEvent(r, "Warning InvalidManifestWorkName <namespace>.<name> of the set is ")
-	if err := e.client.WorkV1alpha1().ManifestWorkReplicaSets(e.namespace).Delete(t.Context(), long.Name, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, e.client.WorkV1alpha1().ManifestWorkReplicaSets(e.namespace).Delete(t.Context(), long.Name, metav1.DeleteOptions{}))
 	e.awaitGone(long.Name)
 
 	// A placement is missing.
@@ -461,9 +450,7 @@ func TestAway(t *testing.T) {
 	for i, name := range e.clusters {
 		cluster := &clusterv1.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: clusterv1.ManagedClusterSpec{HubAcceptsClient: i != 3}}
 		cluster, err := clusters.Create(t.Context(), cluster, metav1.CreateOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.NoError(t, err)
 		t.Cleanup(func() { _ = clusters.Delete(context.Background(), name, metav1.DeleteOptions{}) })
 		e.setAvailable(cluster, i != 0)
 	}
@@ -480,9 +467,7 @@ func TestAway(t *testing.T) {
 	e.awaitIdle(r, "set")
 	e.awaitTemplate("set", "2", "c01 c02 c03")
 	back, err := clusters.Get(t.Context(), e.clusters[0], metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	e.setAvailable(back, true)
 	kit.Eventually(t, "it is seen to be back", func() error {
 		if got := r.clusterStates(); got["away"] != 0 {
@@ -491,9 +476,7 @@ func TestAway(t *testing.T) {
 		return nil
 	})
 	accepted, err := clusters.Get(t.Context(), e.clusters[3], metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	accepted.Spec.HubAcceptsClient = true
 	if _, err := clusters.Update(t.Context(), accepted, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
@@ -574,15 +557,11 @@ func TestFinalizeListsWorks(t *testing.T) {
 		if _, err := e.client.WorkV1().ManifestWorks(e.clusters[0]).Create(t.Context(), work, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		if err := client.Delete(t.Context(), set.Name, metav1.DeleteOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		kit.NoError(t, client.Delete(t.Context(), set.Name, metav1.DeleteOptions{}))
 		finalize := func() (left []string, err error) {
 			t.Helper()
 			current, err := e.getSet(set.Name)
-			if err != nil {
-				t.Fatal(err)
-			}
+			kit.NoError(t, err)
 			_, err = c.finalize(t.Context(), current, c.stateOf(controller.KeyOf(current)), start)
 			if current, getErr := e.getSet(set.Name); getErr == nil {
 				left = current.Finalizers

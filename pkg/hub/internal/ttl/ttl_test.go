@@ -77,14 +77,10 @@ func TestFinishedWorksAreDeleted(t *testing.T) {
 	cluster := client.WorkV1().ManifestWorks(namespace)
 	informers := controller.NewInformers(controller.InformersConfig{Client: client, Logger: kit.Logger(t)})
 	cache, err := works.NewCache(informers, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	events := record.NewFakeRecorder(100)
 	c, err := ttl.New(ttl.Config{Works: cache, Client: client, Recorder: events, Logger: kit.Logger(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	kit.Run(t, "informers", informers.Run)
 	kit.Run(t, "controller", c.Run)
 
@@ -96,9 +92,7 @@ func TestFinishedWorksAreDeleted(t *testing.T) {
 			Raw: []byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","namespace":"default"}}`)}}}
 		status := work.Status
 		work, err := cluster.Create(ctx, work, metav1.CreateOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.NoError(t, err)
 		if since == 0 {
 			return
 		}

@@ -32,9 +32,7 @@ func newCache(t *testing.T, held ...*workv1.ManifestWork) (*Cache, *prometheus.R
 		list.Items = append(list.Items, *work)
 	}
 	data, err := json.Marshal(list)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	client := versioned.NewForConfigOrDie(&rest.Config{Transport: kit.RoundTripper(func(r *http.Request) (*http.Response, error) {
 		response := &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}}
 		switch query := r.URL.Query(); {
@@ -51,9 +49,7 @@ func newCache(t *testing.T, held ...*workv1.ManifestWork) (*Cache, *prometheus.R
 	informers := controller.NewInformers(controller.InformersConfig{Client: client, Logger: slog.New(slog.DiscardHandler)})
 	registry := prometheus.NewRegistry()
 	c, err := NewCache(informers, registry)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	kit.Run(t, "informers", informers.Run)
 	if !c.WaitForSync(t.Context()) {
 		t.Fatal("not synced")

@@ -43,9 +43,7 @@ type frozen struct {
 func freeze(t *testing.T, finalizers []string, deleting bool) *frozen {
 	t.Helper()
 	client, err := versioned.NewForConfig(plane.REST())
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	f := &frozen{t: t, works: client.WorkV1().ManifestWorks(plane.Namespace(t, "works"))}
 	f.work = f.create(finalizers)
 	if deleting {
@@ -54,9 +52,7 @@ func freeze(t *testing.T, finalizers []string, deleting bool) *frozen {
 	}
 	informers := controller.NewInformers(controller.InformersConfig{Client: client, Logger: slog.New(slog.DiscardHandler)})
 	c, err := works.NewCache(informers, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	stop := kit.Run(t, "informers", informers.Run)
 	kit.True(t, "the cache sees the work", func() bool { _, ok := c.ByUID(f.work.UID); return ok })
 	stop()
@@ -65,9 +61,7 @@ func freeze(t *testing.T, finalizers []string, deleting bool) *frozen {
 	f.Controller, err = works.New(works.Config{
 		Cache: c, Client: client, Addressable: all, Accepted: all, Recorder: f.events, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	return f
 }
 
@@ -132,24 +126,18 @@ func TestStatusesOfOneWorkInARow(t *testing.T) {
 	f := freeze(t, []string{ours}, false)
 	// The cache knows none of the writes: only what was written may count.
 	for _, reason := range []string{"A", "B", "B", "A"} {
-		if err := f.UpdateStatus(t.Context(), f.status(workv1.WorkApplied, reason)); err != nil {
-			t.Fatal(err)
-		}
+		kit.NoError(t, f.UpdateStatus(t.Context(), f.status(workv1.WorkApplied, reason)))
 		if got := f.get().Status.Conditions; len(got) != 3 || got[0].Reason != reason || got[1].Type != workv1.WorkDelivered || got[2].Type != workv1.WorkReady {
 			t.Fatalf("after %s: %v", reason, got)
 		}
 	}
 	before := f.get().ResourceVersion
-	if err := f.UpdateStatus(t.Context(), f.status(workv1.WorkApplied, "A")); err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, f.UpdateStatus(t.Context(), f.status(workv1.WorkApplied, "A")))
 	if f.get().ResourceVersion != before {
 		t.Error("the same status was written again")
 	}
 	refused := metav1.Condition{Type: workv1.WorkApplied, Status: metav1.ConditionFalse, Reason: "TooLarge", Message: "m", ObservedGeneration: 2}
-	if err := f.SetCondition(t.Context(), f.work.UID, refused); err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, f.SetCondition(t.Context(), f.work.UID, refused))
 	if got := meta.FindStatusCondition(f.get().Status.Conditions, workv1.WorkApplied); got.Reason != "TooLarge" || got.ObservedGeneration != 2 {
 		t.Errorf("refusal: %v", got)
 	}

@@ -84,9 +84,7 @@ func FuzzParseHeaders(f *testing.F) {
 func writeFile(t *testing.T, name string, data []byte) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(path, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, os.WriteFile(path, data, 0o600))
 	return path
 }
 
@@ -94,16 +92,12 @@ func writeFile(t *testing.T, name string, data []byte) string {
 func export(t *testing.T, cfg Config) {
 	t.Helper()
 	exporter, err := New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	_, span := exporter.TracerProvider().Tracer("test").Start(t.Context(), "one")
 	span.End()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := exporter.Run(ctx); err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, exporter.Run(ctx))
 }
 
 // The collector's certificate is verified, and gets the headers of the file.
@@ -146,9 +140,7 @@ func TestUnknownCertificateGetsNothing(t *testing.T) {
 // Headers do not follow a redirect to another server.
 func TestNoRedirects(t *testing.T) {
 	client, err := newHTTPClient(Config{Options: Options{HeadersFile: writeFile(t, "headers", []byte("Authorization: Bearer s3cret"))}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	if err := client.CheckRedirect(nil, nil); !errors.Is(err, http.ErrUseLastResponse) {
 		t.Errorf("a redirect is followed: %v", err)
 	}

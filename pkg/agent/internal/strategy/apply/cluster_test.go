@@ -287,18 +287,14 @@ func (s *spoke) eventually(ref object.Ref, what string, done func(*unstructured.
 func nested(t testing.TB, obj *unstructured.Unstructured, path ...string) any {
 	t.Helper()
 	value, _, err := unstructured.NestedFieldNoCopy(obj.Object, path...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	return value
 }
 
 func asJSON(t testing.TB, value any) string {
 	t.Helper()
 	text, err := json.Marshal(value)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	return string(text)
 }
 
