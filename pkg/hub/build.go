@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/client-go/kubernetes"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/connrotation"
@@ -153,9 +154,7 @@ func newInformers(cfg *Config) (*controller.Informers, error) {
 	if err != nil {
 		return nil, fmt.Errorf("client of the Kubernetes API: %w", err)
 	}
-	plain := rest.CopyConfig(cfg.REST)
-	plain.NegotiatedSerializer = scheme.Codecs.WithoutConversion()
-	lists, err := rest.UnversionedRESTClientFor(plain)
+	lists, err := metadata.NewForConfig(cfg.REST)
 	if err != nil {
 		return nil, fmt.Errorf("client of the Kubernetes API: %w", err)
 	}
