@@ -145,6 +145,9 @@ func TestUnreachableBrokerIsRetried(t *testing.T) {
 	if status, body := get(t, url+"/readyz"); status != 503 || !strings.Contains(body, "[-]broker failed: not connected") {
 		t.Errorf("readyz: %d %q", status, body)
 	}
+	if _, body := get(t, url+"/readyz"); strings.Contains(body, "]clusters ") || strings.Contains(body, "]placement ") {
+		t.Errorf("an empty --controllers runs controllers: %q", body)
+	}
 	if status, _ := get(t, url+"/healthz"); status != 200 {
 		t.Errorf("healthz: %d", status)
 	}
@@ -184,6 +187,10 @@ func TestFlagErrorsAreReportedTogether(t *testing.T) {
 			[]string{"--source-id=hub1", "--transport-config=" + good, "--cluster-selector=shard=a", "--disable-leader-election", "--controllers=-clusters", "--auto-register",
 				"--leader-election-name=work-hub-hub1"},
 			[]string{"--disable-leader-election", "--cluster-selector needs the controller clusters", "--auto-register needs a --cluster-selector", "--leader-election-name must not be"},
+		},
+		"controllers": {
+			[]string{"--source-id=hub1", "--transport-config=" + good, "--auto-accept", "--controllers=nope"},
+			[]string{"--auto-accept needs --auto-register", `--controllers: unknown controller "nope"`},
 		},
 		"no selector":  {[]string{"--source-id=hub1", "--transport-config=" + good, "--cluster-selector=a b"}, []string{"--cluster-selector must be a label selector"}},
 		"unknown flag": {[]string{"--nope"}, []string{"--nope"}},

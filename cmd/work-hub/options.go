@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"regexp"
-	"slices"
 	"strings"
 	"time"
 
@@ -152,6 +151,15 @@ func (o *options) validate() []error {
 	case !valid:
 		errs = append(errs, fmt.Errorf("--source-id must have only a-z, 0-9 and -, got %q", o.source))
 	}
+	if o.clusterSelector != "" {
+		var err error
+		if o.selector, err = labels.Parse(o.clusterSelector); err != nil {
+			errs = append(errs, fmt.Errorf("--cluster-selector must be a label selector, such as shard=a: %w", err))
+		}
+	}
+	for _, err := range o.hubConfig().Validate() {
+		errs = append(errs, errors.New(flagOf.Replace(err.Error())))
+	}
 	if o.transport != "mqtt" {
 		errs = append(errs, fmt.Errorf("--transport must be mqtt, got %q", o.transport))
 	}
@@ -164,16 +172,6 @@ func (o *options) validate() []error {
 	if o.pendingDelay < time.Millisecond {
 		errs = append(errs, fmt.Errorf("--pending-delay must be at least 1ms, got %s", o.pendingDelay))
 	}
-	chosen, err := hub.ChooseControllers(o.controllers)
-	if err != nil {
-		errs = append(errs, fmt.Errorf("--controllers: %w", err))
-	}
-	if o.autoAccept && !o.autoRegister {
-		errs = append(errs, errors.New("--auto-accept needs --auto-register: set both, or neither"))
-	}
-	if o.autoRegister && err == nil && !slices.Contains(chosen, hub.ControllerClusters) {
-		errs = append(errs, fmt.Errorf("--auto-register needs the controller %s, which --controllers disables", hub.ControllerClusters))
-	}
 	if o.sealKeys != "" && o.signingKey == "" {
 		errs = append(errs, errors.New("--seal-keys needs --signing-key: whoever can forge works can have a cluster tell what others hold"))
 	}
@@ -183,8 +181,6 @@ func (o *options) validate() []error {
 	if len(o.requireSealing) > 0 && o.sealKeys == "" {
 		errs = append(errs, errors.New("--require-sealing needs --seal-keys: the directory with the keys of the clusters"))
 	}
-	o.controllers = chosen
-	errs = append(errs, o.validateSelector()...)
 	errs = append(errs, o.readTransport(valid)...)
 	errs = append(errs, o.kube.Validate()...)
 	if valid {
@@ -203,29 +199,19 @@ func (o *options) validate() []error {
 	return append(errs, o.logging.Validate()...)
 }
 
-// validateSelector parses --cluster-selector.
-func (o *options) validateSelector() []error {
-	if o.clusterSelector == "" {
-		return nil
+// flagOf puts the flags that set the fields of a hub.Config in place of these.
+var flagOf = strings.NewReplacer(
+	"AutoAccept", "--auto-accept", "AutoRegister", "--auto-register", "ClusterSelector", "--cluster-selector", "Controllers", "--controllers",
+	"Election.Disabled", "--disable-leader-election", "Election.Name", "--leader-election-name")
+
+// hubConfig returns what the flags say.
+func (o *options) hubConfig() *hub.Config {
+	return &hub.Config{
+		Source: wire.SourceID(o.source), Topics: o.broker.Topics, Election: o.leader, ClusterSelector: o.selector, Controllers: o.controllers,
+		AutoRegister: o.autoRegister, AutoAccept: o.autoAccept, KeepAlive: o.broker.KeepAlive, UnreachableGrace: o.unreachableGrace,
+		PendingDelay: o.pendingDelay, WithoutClusterSets: !o.requireBindings, WithoutReadiness: !o.readiness, Workers: o.workers,
+		ClusterGroupLabel: o.groupLabel, MaxClusterGroups: o.maxGroups,
 	}
-	var err error
-	if o.selector, err = labels.Parse(o.clusterSelector); err != nil {
-		return []error{fmt.Errorf("--cluster-selector must be a label selector, such as shard=a: %w", err)}
-	}
-	var errs []error
-	if !slices.Contains(o.controllers, hub.ControllerClusters) {
-		errs = append(errs, fmt.Errorf("--cluster-selector needs the controller %s, which --controllers disables", hub.ControllerClusters))
-	}
-	if o.leader.Disabled {
-		errs = append(errs, errors.New("--cluster-selector needs leader election, which --disable-leader-election disables: other hubs know by the Lease whether this one runs"))
-	}
-	if o.leader.Name != "" && o.leader.Name == hub.SharedLease(wire.SourceID(o.source)) {
-		errs = append(errs, fmt.Errorf("--leader-election-name must not be %s with --cluster-selector: that is the Lease of a hub without one", o.leader.Name))
-	}
-	if o.autoRegister && !o.selector.Matches(labels.Set{}) {
-		errs = append(errs, fmt.Errorf("--auto-register needs a --cluster-selector that selects clusters without labels, since new ones have none, such as shard notin (a,b); got %q", o.clusterSelector))
-	}
-	return errs
 }
 
 // selectorHash returns what distinguishes the hubs of one source id: a hash of --cluster-selector, empty
@@ -321,17 +307,13 @@ func (o *options) run(ctx context.Context, logs io.Writer) error {
 	if err != nil {
 		return err
 	}
-	config := hub.Config{
-		Audit: records, TracerProvider: traces.TracerProvider(), ClusterGroupLabel: o.groupLabel, MaxClusterGroups: o.maxGroups,
-		REST: kubeConfig, Source: wire.SourceID(o.source), Topics: o.broker.Topics, Transport: transport, Election: o.leader,
-		ClusterSelector: o.selector,
-		Controllers:     o.controllers, AutoRegister: o.autoRegister, AutoAccept: o.autoAccept, KeepAlive: o.broker.KeepAlive,
-		UnreachableGrace: o.unreachableGrace, PendingDelay: o.pendingDelay, WithoutClusterSets: !o.requireBindings, WithoutReadiness: !o.readiness, Workers: o.workers, Registerer: registry, Logger: logger,
-	}
-	if err := o.setKeys(&config); err != nil {
+	config := o.hubConfig()
+	config.REST, config.Transport, config.Audit, config.TracerProvider = kubeConfig, transport, records, traces.TracerProvider()
+	config.Registerer, config.Logger = registry, logger
+	if err := o.setKeys(config); err != nil {
 		return err
 	}
-	h, err := hub.New(config)
+	h, err := hub.New(*config)
 	if err != nil {
 		return err
 	}

@@ -2,8 +2,6 @@ package agent
 
 import (
 	"cmp"
-	"errors"
-	"fmt"
 	"log/slog"
 	"time"
 
@@ -124,23 +122,19 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// complete validates c and sets defaults.
+// complete sets defaults and returns an error for the fields that are missing. Numbers cannot be wrong: what is
+// not positive is the default.
 func (c *Config) complete() error {
-	errs := []error{required.Fields(c, "Cluster", "ClientID", "BrokerHost", "Transport", "Kube")}
-	if c.Workers < 0 || c.SyncInterval < 0 || c.EvictionGrace < 0 || c.MaxJSONRawLength < 0 {
-		errs = append(errs, fmt.Errorf("Workers %d, SyncInterval %v, EvictionGrace %v and MaxJSONRawLength %d must not be negative",
-			c.Workers, c.SyncInterval, c.EvictionGrace, c.MaxJSONRawLength))
-	}
 	c.AgentID = cmp.Or(c.AgentID, applied.HubHash(c.BrokerHost, ""))
-	c.Workers = cmp.Or(c.Workers, DefaultWorkers)
-	c.SyncInterval = cmp.Or(c.SyncInterval, DefaultSyncInterval)
-	c.EvictionGrace = cmp.Or(c.EvictionGrace, DefaultEvictionGrace)
+	c.Workers = cmp.Or(max(c.Workers, 0), DefaultWorkers)
+	c.SyncInterval = cmp.Or(max(c.SyncInterval, 0), DefaultSyncInterval)
+	c.EvictionGrace = cmp.Or(max(c.EvictionGrace, 0), DefaultEvictionGrace)
 	c.SignatureMaxAge = max(cmp.Or(c.SignatureMaxAge, signing.DefaultMaxAge), 0)
 	c.DigestInterval = max(cmp.Or(c.DigestInterval, DefaultDigestInterval), 0)
 	c.RecordDelay = max(cmp.Or(c.RecordDelay, DefaultRecordDelay), 0)
 	c.MaxFeedbackWatch = max(cmp.Or(c.MaxFeedbackWatch, DefaultMaxFeedbackWatch), 0)
-	c.MaxJSONRawLength = cmp.Or(c.MaxJSONRawLength, DefaultMaxJSONRawLength)
+	c.MaxJSONRawLength = cmp.Or(max(c.MaxJSONRawLength, 0), DefaultMaxJSONRawLength)
 	// The lines about a source are paid by it.
 	c.Logger = slog.New(quota.LimitLog(cmp.Or(c.Logger, slog.Default()).Handler(), "source"))
-	return errors.Join(errs...)
+	return required.Fields(c, "Cluster", "ClientID", "BrokerHost", "Transport", "Kube")
 }

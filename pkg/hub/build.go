@@ -1,7 +1,6 @@
 package hub
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -9,18 +8,19 @@ import (
 
 	"k8s.io/client-go/kubernetes"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/connrotation"
 	"k8s.io/client-go/util/workqueue"
 
-	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned/scheme"
 	"github.com/workwire/workwire/pkg/hub/internal/clusters"
 	"github.com/workwire/workwire/pkg/hub/internal/clustersets"
 	"github.com/workwire/workwire/pkg/hub/internal/controller"
+	"github.com/workwire/workwire/pkg/hub/internal/leadership"
 	"github.com/workwire/workwire/pkg/hub/internal/placement"
 	"github.com/workwire/workwire/pkg/hub/internal/replicaset"
 	"github.com/workwire/workwire/pkg/hub/internal/tally"
@@ -56,6 +56,9 @@ func (h *Hub) build(topics wire.SourceTopics) error {
 	if err != nil {
 		return err
 	}
+	if err := h.buildLeadership(recorder); err != nil {
+		return err
+	}
 	if err := h.buildClusters(client, recorder, queues); err != nil {
 		return err
 	}
@@ -72,14 +75,14 @@ func (h *Hub) build(topics wire.SourceTopics) error {
 		Works: h.works, Content: works.Unpack, Annotations: annotations,
 		Identity: h.identity, StatusWorkers: h.cfg.Workers, Audit: h.cfg.Audit, Logger: h.cfg.Logger, Registerer: h.cfg.Registerer, TracerProvider: h.cfg.TracerProvider,
 		ClusterPaused: func(cluster wire.ClusterName) bool { return !h.fleet.Accepted(cluster) },
-		ClusterServed: h.serves(), Part: h.partName(),
+		ClusterServed: h.leadership.Shard.Filter(), Shard: h.leadership.Shard.Name(),
 		WorkPaused: h.works.Paused, WriteDelivery: h.works.WritePending,
 		Observe: h.observe, InstanceInterval: h.cfg.InstanceInterval,
 	})
 	if err != nil {
 		return err
 	}
-	return h.buildOthers(client, recorder, queues)
+	return h.buildGlobal(client, recorder, queues)
 }
 
 // buildCaches creates what holds the objects of the API.
@@ -96,7 +99,7 @@ func (h *Hub) buildWorks(
 	client versioned.Interface, recorder record.EventRecorder, queues workqueue.MetricsProvider, addressable func(wire.ClusterName) bool,
 ) (err error) {
 	cfg := works.Config{
-		Cache: h.cache, Client: client, Addressable: addressable, Accepted: h.fleet.Accepted, Served: h.serves(), Workers: h.cfg.Workers,
+		Cache: h.cache, Client: client, Addressable: addressable, Accepted: h.fleet.Accepted, Served: h.leadership.Shard.Filter(), Workers: h.cfg.Workers,
 		PendingDelay: h.cfg.PendingDelay, Recorder: recorder, Queues: queues, Registerer: h.cfg.Registerer, Logger: h.cfg.Logger,
 	}
 	if h.clusters != nil {
@@ -105,40 +108,36 @@ func (h *Hub) buildWorks(
 	if h.works, err = works.New(cfg); err != nil {
 		return err
 	}
-	return errors.Join(h.buildTally(), h.buildPresence())
+	return h.buildTally()
 }
 
 // buildTally creates what counts works by state.
-func (h *Hub) buildTally() error {
+func (h *Hub) buildTally() (err error) {
 	cfg := tally.Config{
-		Works: h.cache, Served: h.serves(), GroupLabel: h.cfg.ClusterGroupLabel, MaxGroups: h.cfg.MaxClusterGroups, Registerer: h.cfg.Registerer,
+		Works: h.cache, Served: h.leadership.Shard.Filter(), GroupLabel: h.cfg.ClusterGroupLabel, MaxGroups: h.cfg.MaxClusterGroups, Registerer: h.cfg.Registerer,
 	}
 	if h.clusters != nil {
 		cfg.ManagedClusters = h.informers.ManagedClusters()
 	}
-	counts, err := tally.New(cfg)
-	if err != nil {
-		return err
-	}
-	h.others = append(h.others, component{name: "tally", run: counts.Run})
-	return nil
+	h.tally, err = tally.New(cfg)
+	return err
 }
 
-// buildPresence creates what renews the Lease of the hub's presence, which is beside that of its
-// election.
-func (h *Hub) buildPresence() error {
-	if h.cfg.Election.Disabled {
-		return nil
+// buildLeadership creates what decides whether this hub publishes, and for which clusters.
+func (h *Hub) buildLeadership(recorder record.EventRecorder) (err error) {
+	shard := leadership.ShardConfig{
+		Selector: h.cfg.ClusterSelector, Unregistered: h.cfg.AutoRegister, CatchUpWorks: h.cache.CatchUp,
+		Busy:      func(cluster wire.ClusterName) bool { return h.delivery.Busy(cluster) },
+		Connected: func() bool { return h.delivery.Connected() },
+		Recorder:  recorder, Logger: h.cfg.Logger,
 	}
-	client, err := kubernetes.NewForConfig(h.cfg.REST)
-	if err != nil {
-		return fmt.Errorf("client of the Kubernetes API: %w", err)
+	if shard.Selector != nil {
+		shard.ManagedClusters = h.informers.ManagedClusters()
 	}
-	h.presence = &presenceLease{
-		leases: client.CoordinationV1().Leases(h.cfg.Election.Namespace), name: clusterv1.HubPresenceLease(h.partName()), identity: h.cfg.Election.Identity,
-		connected: func() bool { return h.delivery.Connected() }, wake: make(chan struct{}, 1), log: h.cfg.Logger,
-	}
-	return nil
+	h.leadership, err = leadership.New(leadership.Config{
+		ShardConfig: shard, Election: h.cfg.Election, REST: h.cfg.REST, Source: h.cfg.Source, Identity: h.cfg.identityRef(),
+	})
+	return err
 }
 
 // newInformers creates the informers, which have connections of their own: these can be closed
@@ -155,9 +154,7 @@ func newInformers(cfg *Config) (*controller.Informers, error) {
 	if err != nil {
 		return nil, fmt.Errorf("client of the Kubernetes API: %w", err)
 	}
-	plain := rest.CopyConfig(cfg.REST)
-	plain.NegotiatedSerializer = scheme.Codecs.WithoutConversion()
-	lists, err := rest.UnversionedRESTClientFor(plain)
+	lists, err := metadata.NewForConfig(cfg.REST)
 	if err != nil {
 		return nil, fmt.Errorf("client of the Kubernetes API: %w", err)
 	}
@@ -193,16 +190,12 @@ func (h *Hub) registers() func(wire.ClusterName) bool {
 	return h.cfg.TrustedAgents.Knows
 }
 
-func (h *Hub) buildClusters(client versioned.Interface, recorder record.EventRecorder, queues workqueue.MetricsProvider) error {
+func (h *Hub) buildClusters(client versioned.Interface, recorder record.EventRecorder, queues workqueue.MetricsProvider) (err error) {
 	if !h.enabled(ControllerClusters) {
 		return nil
 	}
-	part, err := h.part()
-	if err != nil {
-		return err
-	}
 	h.clusters, err = clusters.New(clusters.Config{
-		Informers: h.informers, Works: h.cache, Part: part, Client: client, Namespaces: h.core.Namespaces(),
+		Informers: h.informers, Works: h.cache, Shard: h.leadership.Shard, Client: client, Namespaces: h.core.Namespaces(),
 		AutoRegister: h.cfg.AutoRegister, AutoAccept: h.cfg.AutoAccept, Registers: h.registers(), KeepAlive: h.cfg.KeepAlive,
 		UnreachableGrace: h.cfg.UnreachableGrace, HubAbsence: h.cfg.HubAbsence,
 		Recorder: recorder, Registerer: h.cfg.Registerer, Queues: queues, Logger: h.cfg.Logger,
@@ -211,8 +204,8 @@ func (h *Hub) buildClusters(client versioned.Interface, recorder record.EventRec
 	return err
 }
 
-// buildOthers creates the controllers that only read and write the API.
-func (h *Hub) buildOthers(client versioned.Interface, recorder record.EventRecorder, queues workqueue.MetricsProvider) error {
+// buildGlobal creates the controllers that are about no single cluster.
+func (h *Hub) buildGlobal(client versioned.Interface, recorder record.EventRecorder, queues workqueue.MetricsProvider) error {
 	if h.enabled(ControllerClusterSets) {
 		if err := h.buildClusterSets(client, queues); err != nil {
 			return err
@@ -229,7 +222,7 @@ func (h *Hub) buildOthers(client versioned.Interface, recorder record.EventRecor
 		if err != nil {
 			return err
 		}
-		h.shared = append(h.shared, component{name: ControllerPlacement, run: c.Run, ready: c.Ready})
+		h.global = append(h.global, component{name: ControllerPlacement, run: c.Run, ready: c.Ready})
 	}
 	if h.enabled(ControllerReplicaSet) {
 		c, err := replicaset.New(replicaset.Config{
@@ -239,7 +232,7 @@ func (h *Hub) buildOthers(client versioned.Interface, recorder record.EventRecor
 		if err != nil {
 			return err
 		}
-		h.shared = append(h.shared, component{name: ControllerReplicaSet, run: c.Run, ready: c.Ready})
+		h.global = append(h.global, component{name: ControllerReplicaSet, run: c.Run, ready: c.Ready})
 	}
 	if h.enabled(ControllerTTL) {
 		c, err := ttl.New(ttl.Config{
@@ -248,7 +241,7 @@ func (h *Hub) buildOthers(client versioned.Interface, recorder record.EventRecor
 		if err != nil {
 			return err
 		}
-		h.shared = append(h.shared, component{name: ControllerTTL, run: c.Run})
+		h.global = append(h.global, component{name: ControllerTTL, run: c.Run})
 	}
 	return nil
 }
@@ -264,7 +257,7 @@ func (h *Hub) buildClusterSets(client versioned.Interface, queues workqueue.Metr
 	if err != nil {
 		return err
 	}
-	h.shared = append(h.shared, component{name: ControllerClusterSets, run: sets.Run, ready: sets.Ready},
+	h.global = append(h.global, component{name: ControllerClusterSets, run: sets.Run, ready: sets.Ready},
 		component{name: "clustersetbindings", run: bindings.Run, ready: bindings.Ready})
 	return nil
 }

@@ -12,7 +12,7 @@ type DashboardOptions = dashboard.Options
 func (h *Hub) Dashboard(options DashboardOptions) (*dashboard.Dashboard, error) {
 	cfg := dashboard.Config{
 		Options: options, REST: h.cfg.REST, Works: h.cache, Now: h.cfg.Now,
-		Leading: h.leading.Load, Connected: h.delivery.Connected, Current: h.informers.Ready,
+		Leading: h.leadership.Leads, Connected: h.delivery.Connected, Current: h.informers.Ready,
 		Registerer: h.cfg.Registerer, Logger: h.cfg.Logger,
 	}
 	if h.clusters != nil || h.enabled(ControllerPlacement) {

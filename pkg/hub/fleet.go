@@ -25,15 +25,11 @@ func (h *Hub) observe(event delivery.Event) {
 	switch event := event.(type) {
 	case delivery.ConnectionChanged:
 		h.works.ConnectionChanged(event.Up)
-		if h.presence != nil {
-			h.presence.changed()
-		}
+		h.leadership.ConnectionChanged()
 	case delivery.Publication:
 		h.works.Published(event)
 	case delivery.InstancesChanged:
-		if h.events != nil {
-			h.otherInstances(event.Others)
-		}
+		h.leadership.OthersChanged(event.Others)
 	}
 }
 

@@ -7,7 +7,8 @@
 //	...
 //	err = h.Run(ctx)
 //
-// The parts are packages below internal: controller has the shared informers and the frame of all controllers;
+// What it is made of is in packages below internal: leadership decides whether this process publishes, and for
+// which clusters; controller has the shared informers and the frame of all controllers;
 // works has the cache of ManifestWorks, forwards their changes to the delivery engine (package
 // source/delivery), which publishes them, and stores the statuses that come back. The other
 // controllers can be disabled, see [Controllers]: clusters decides which clusters are accepted and
@@ -32,7 +33,6 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	cloudevents "github.com/cloudevents/sdk-go/v2/event"
@@ -45,6 +45,7 @@ import (
 
 	"github.com/workwire/workwire/pkg/hub/internal/clusters"
 	"github.com/workwire/workwire/pkg/hub/internal/controller"
+	"github.com/workwire/workwire/pkg/hub/internal/leadership"
 	"github.com/workwire/workwire/pkg/hub/internal/tally"
 	"github.com/workwire/workwire/pkg/hub/internal/works"
 	"github.com/workwire/workwire/pkg/runtime/events"
@@ -99,7 +100,7 @@ type Config struct {
 	// share the API and the source id; each has a Lease of its own (docs/hub-replicas.md). It needs an election
 	// and ControllerClusters. Default: the hub serves all clusters.
 	ClusterSelector labels.Selector
-	// Controllers to run by name, see [ChooseControllers]; default all.
+	// Controllers to run, as [ChooseControllers] reads them; nil: all, empty: none.
 	Controllers []string
 	// AutoRegister creates a ManagedCluster for each cluster that is heard from for the first time,
 	// and AutoAccept accepts those. With AutoRegister no cluster gets works before it is accepted.
@@ -128,7 +129,7 @@ type Config struct {
 	// InstanceInterval, for tests; default 30s.
 	InstanceInterval time.Duration
 	// PendingDelay is how long a work may go without an answer of its cluster before its status says
-	// why, at least 1ms; default 5s.
+	// why; 0 or less: 5s.
 	PendingDelay time.Duration
 	// Audit gets a record for each spec published and each status received; default none.
 	Audit *audit.Log
@@ -156,56 +157,85 @@ func NewElection(name string) leader.Options {
 
 // complete sets the defaults and reports every fault. It returns the topics of Source.
 func (c *Config) complete() (wire.SourceTopics, error) {
-	errs := []error{required.Fields(c, "REST", "Transport")}
-	if c.Controllers == nil {
-		c.Controllers = Controllers()
-	}
-	if _, err := ChooseControllers(c.Controllers); err != nil {
-		errs = append(errs, err)
-	}
-	if c.AutoAccept && !c.AutoRegister {
-		errs = append(errs, errors.New("AutoAccept needs AutoRegister: set both, or neither"))
-	}
-	if c.AutoRegister && !slices.Contains(c.Controllers, ControllerClusters) {
-		errs = append(errs, fmt.Errorf("AutoRegister needs the controller %q", ControllerClusters))
-	}
+	errs := append([]error{required.Fields(c, "REST", "Transport")}, c.Validate()...)
+	c.Controllers, _ = c.chosen()
 	c.RequestTimeout = cmp.Or(c.RequestTimeout, DefaultRequestTimeout)
 	if c.RequestTimeout < time.Millisecond {
 		errs = append(errs, fmt.Errorf("RequestTimeout must be at least 1ms, got %s", c.RequestTimeout))
 	}
-	if c.PendingDelay < 0 {
-		errs = append(errs, fmt.Errorf("PendingDelay must be at least 1ms, got %s", c.PendingDelay))
-	}
+	c.PendingDelay = max(c.PendingDelay, 0)
 	if c.REST != nil {
 		c.REST = kube.WithTimeout(c.REST, c.RequestTimeout)
 		kube.TraceRequests(c.REST, tracing.New(c.TracerProvider))
 	}
 	c.Logger = cmp.Or(c.Logger, slog.Default())
-	errs = append(errs, c.completePart())
 	topics, err := c.Topics.ForSource(c.Source)
 	return topics, errors.Join(append(append(errs, c.Election.Validate()...), err)...)
 }
 
-// Hub is one replica. Its methods are safe for concurrent use.
-type Hub struct {
-	cfg       Config
-	informers *controller.Informers
-	cache     *works.Cache
-	works     *works.Controller
-	delivery  *delivery.Engine
-	presence  *presenceLease // nil without an election
-	fleet     fleet
-	clusters  *clusters.Clusters           // nil when it is disabled
-	events    *events.Recorder             // nil when no controller records any
-	core      corev1client.CoreV1Interface // likewise
-	others    []component
-	shared    []component // of which one runs among hubs with a selector
-	sharing   atomic.Bool // this hub holds the Lease of shared
-	leading   atomic.Bool
-	current   atomic.Bool // the caches hold all that was written before the term
+// chosen returns the names of the controllers to run.
+func (c *Config) chosen() ([]string, error) {
+	if c.Controllers == nil {
+		return Controllers(), nil
+	}
+	return ChooseControllers(c.Controllers)
 }
 
-// component is a controller that runs beside delivery.
+// Validate reports every fault in how the controllers and clusters of the hub are chosen. Its errors name the
+// fields of Config; a command puts its flags in place of them. New does the same.
+func (c *Config) Validate() []error {
+	var errs []error
+	chosen, err := c.chosen()
+	if err != nil {
+		errs = append(errs, fmt.Errorf("Controllers: %w", err))
+	}
+	withoutClusters := err == nil && !slices.Contains(chosen, ControllerClusters)
+	if c.AutoAccept && !c.AutoRegister {
+		errs = append(errs, errors.New("AutoAccept needs AutoRegister: set both, or neither"))
+	}
+	if c.AutoRegister && withoutClusters {
+		errs = append(errs, fmt.Errorf("AutoRegister needs the controller %s, which Controllers disables", ControllerClusters))
+	}
+	if c.ClusterSelector == nil {
+		return errs
+	}
+	if withoutClusters {
+		errs = append(errs, fmt.Errorf("ClusterSelector needs the controller %s, which Controllers disables", ControllerClusters))
+	}
+	if c.Election.Disabled {
+		errs = append(errs, errors.New("ClusterSelector needs leader election, which Election.Disabled disables: other hubs know by the Lease whether this one runs"))
+	}
+	if c.Election.Name == SharedLease(c.Source) {
+		errs = append(errs, fmt.Errorf("Election.Name must not be %s with ClusterSelector: that is the Lease of a hub without one", c.Election.Name))
+	}
+	if c.AutoRegister && !c.ClusterSelector.Matches(labels.Set{}) {
+		errs = append(errs, errors.New("AutoRegister needs a ClusterSelector that selects clusters without labels, since new ones have none, such as shard notin (a,b)"))
+	}
+	return errs
+}
+
+// SharedLease returns the name of the Lease of a hub that serves all clusters of source, for which hubs
+// with a ClusterSelector stand, too: the one that holds it runs the controllers that are about no single
+// cluster.
+func SharedLease(source wire.SourceID) string { return leadership.SourceLease(source) }
+
+// Hub is one replica. Its methods are safe for concurrent use.
+type Hub struct {
+	cfg        Config
+	informers  *controller.Informers
+	cache      *works.Cache
+	works      *works.Controller
+	delivery   *delivery.Engine
+	leadership *leadership.Leadership
+	fleet      fleet
+	clusters   *clusters.Clusters // nil when it is disabled
+	tally      *tally.Tally
+	events     *events.Recorder             // nil when no controller records any
+	core       corev1client.CoreV1Interface // likewise
+	global     []component                  // are about no single cluster
+}
+
+// component is a controller that only reads and writes the API.
 type component struct {
 	name  string
 	run   func(context.Context) error
@@ -234,53 +264,23 @@ func (h *Hub) Run(ctx context.Context) error {
 	var readers sync.WaitGroup
 	defer readers.Wait()
 	defer stop()
-	if !h.cfg.Election.Disabled { // else the term begins now
-		readers.Go(func() { _ = h.informers.Run(reading) })
-	}
-	err := leader.Run(ctx, leader.Config{
-		Options: h.cfg.Election, REST: h.cfg.REST, Logger: h.cfg.Logger, Leading: h.leading.Store,
-	}, h.lead)
+	readers.Go(func() { _ = h.informers.Run(reading) })
+	err := h.leadership.Run(ctx, leadership.Term{CatchUp: h.informers.CatchUp, Serve: h.serve, Global: h.runGlobal})
 	if err != nil && (ctx.Err() == nil || errors.Is(err, leader.ErrLost)) {
 		return fmt.Errorf("hub: %w", err)
 	}
 	return nil
 }
 
-// lead runs one term as leader; a Hub has only one.
-func (h *Hub) lead(ctx context.Context) error {
+// serve delivers works and runs the controllers that are about single clusters, on caches that are current
+// or being filled.
+func (h *Hub) serve(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	run := func(components ...func(context.Context) error) {
 		for _, component := range components {
 			group.Go(func() error { return component(ctx) })
 		}
 	}
-	// Caches that are filled during the term hold what was written before it.
-	current := h.cfg.Election.Disabled
-	if current {
-		run(h.informers.Run)
-	} else {
-		current = h.informers.CatchUp(ctx)
-	}
-	if h.cfg.ClusterSelector != nil {
-		alone := make(chan struct{})
-		run(func(ctx context.Context) error { return h.runShared(ctx, func() { close(alone) }) })
-		select {
-		case <-alone:
-			// What a hub without a selector has written before it ended.
-			current = current && h.informers.CatchUp(ctx)
-		case <-ctx.Done():
-			current = false
-		}
-	}
-	if current {
-		h.current.Store(true)
-		h.work(ctx, run)
-	}
-	return group.Wait()
-}
-
-// work runs the controllers and the delivery on caches that are current or being filled.
-func (h *Hub) work(ctx context.Context, run func(...func(context.Context) error)) {
 	if h.clusters != nil {
 		run(func(ctx context.Context) error { return h.clusters.Run(ctx, clusterListener{h.delivery, h}) })
 	}
@@ -289,64 +289,49 @@ func (h *Hub) work(ctx context.Context, run func(...func(context.Context) error)
 	}
 	if h.cache.WaitForSync(ctx) && (h.clusters == nil || h.clusters.WaitForSync(ctx)) {
 		h.cfg.Logger.Info("caches synced, connecting to the broker", "controllers", h.cfg.Controllers)
-		run(h.delivery.Run, func(ctx context.Context) error { return h.works.Run(ctx, h.delivery) })
-		if h.presence != nil {
-			run(h.presence.run)
-		}
-		for _, c := range h.others {
-			run(c.run)
-		}
-		if h.cfg.ClusterSelector == nil {
-			for _, c := range h.shared {
-				run(c.run)
-			}
-		}
+		run(h.delivery.Run, func(ctx context.Context) error { return h.works.Run(ctx, h.delivery) }, h.tally.Run)
 	}
+	return group.Wait()
+}
+
+// runGlobal runs the controllers that are about no single cluster.
+func (h *Hub) runGlobal(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	for _, c := range h.global {
+		group.Go(func() error { return c.run(ctx) })
+	}
+	return group.Wait()
 }
 
 // Checks returns the readiness checks of the hub. A standby is ready if it can take over: if its
 // caches are filled and kept up to date.
 func (h *Hub) Checks() []serve.Check {
-	checks := []serve.Check{{Name: "caches", Func: h.cachesReady}, h.check("works", h.cache.Ready), h.check("broker", func(context.Context) error {
-		if !h.delivery.Connected() {
-			return errors.New("not connected; the log says why")
-		}
-		return nil
-	})}
-	for _, c := range h.shared {
+	leads := h.leadership.Leads
+	checks := []serve.Check{
+		{Name: "caches", Func: func(ctx context.Context) error { return cmp.Or(h.informers.Ready(ctx), h.leadership.Ready()) }},
+		check("works", leads, h.cache.Ready),
+		check("broker", leads, func(context.Context) error {
+			if !h.delivery.Connected() {
+				return errors.New("not connected; the log says why")
+			}
+			return nil
+		}),
+	}
+	for _, c := range h.global {
 		if c.ready != nil {
-			checks = append(checks, h.check(c.name, h.checkShared(c.ready)))
+			checks = append(checks, check(c.name, h.leadership.LeadsGlobally, c.ready))
 		}
 	}
 	if h.clusters != nil {
-		checks = append(checks, h.check(ControllerClusters, h.clusters.Ready))
+		checks = append(checks, check(ControllerClusters, leads, h.clusters.Ready))
 	}
 	return checks
 }
 
-// cachesReady returns why this replica cannot take over, or, while it leads, why it does not act.
-func (h *Hub) cachesReady(ctx context.Context) error {
-	err := h.informers.Ready(ctx)
-	if err == nil && h.leading.Load() && !h.current.Load() {
-		err = errors.New("the new leader has not seen yet everything that was written before its term")
-	}
-	return err
-}
-
-// checkShared returns a check that passes while another hub with a selector runs the component.
-func (h *Hub) checkShared(ready func(context.Context) error) func(context.Context) error {
-	return func(ctx context.Context) error {
-		if h.cfg.ClusterSelector != nil && !h.sharing.Load() {
-			return nil
-		}
-		return ready(ctx)
-	}
-}
-
-// check returns a check that passes while this replica does not lead.
-func (h *Hub) check(name string, ready func(context.Context) error) serve.Check {
+// check returns a check that passes unless this replica runs what it is about.
+func check(name string, runs func() bool, ready func(context.Context) error) serve.Check {
 	return serve.Check{Name: name, Func: func(ctx context.Context) error {
-		if !h.leading.Load() {
+		if !runs() {
 			return nil
 		}
 		return ready(ctx)

@@ -23,6 +23,13 @@ import (
 // Agents hold the deletions of works that a hub with another identity does not know.
 const IdentityConfigMap = "workwire-source-identity"
 
+// identityRef returns the object that events about the source id are about.
+func (c *Config) identityRef() *corev1.ObjectReference {
+	return &corev1.ObjectReference{
+		APIVersion: "v1", Kind: "ConfigMap", Name: IdentityConfigMap, Namespace: cmp.Or(c.Election.Namespace, leader.DefaultNamespace),
+	}
+}
+
 // identity reads or makes the identity of the API for the hub's source id. It retries until ctx
 // ends.
 func (h *Hub) identity(ctx context.Context) (string, error) {
@@ -30,7 +37,7 @@ func (h *Hub) identity(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("client of the Kubernetes API: %w", err)
 	}
-	maps := core.ConfigMaps(cmp.Or(h.cfg.Election.Namespace, leader.DefaultNamespace))
+	maps := core.ConfigMaps(h.cfg.identityRef().Namespace)
 	backoff := wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.1, Steps: 9, Cap: 30 * time.Second}
 	for {
 		identity, err := readIdentity(ctx, maps, h.cfg.Source)

@@ -68,7 +68,7 @@ func (p *patient) collect(ctx context.Context, topic string, messages <-chan mqt
 			case instance.ID == "":
 				echoed = true
 			default:
-				found[instance.ID] = instances.Other{ID: instance.ID, Program: instance.Program, Part: instance.Part, Since: instance.Since}
+				found[instance.ID] = instances.Other{ID: instance.ID, Program: instance.Program, Shard: instance.Part, Since: instance.Since}
 			}
 		case <-window.C:
 			return echoed, found

@@ -9,9 +9,7 @@ import (
 	"sync"
 	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	coordination "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
@@ -78,7 +76,7 @@ func Run(ctx context.Context, cfg Config, work func(context.Context) error) erro
 	if err != nil {
 		return fmt.Errorf("leader election: client for Leases: %w", err)
 	}
-	c.leases = client.Leases(cfg.Options.Namespace)
+	c.lease = lease{client: client.Leases(cfg.Options.Namespace), name: cfg.Options.Name}
 
 	// The watch continues while the work ends and the Lease is released.
 	watching, stopWatching := context.WithCancel(context.WithoutCancel(ctx))
@@ -95,11 +93,10 @@ func Run(ctx context.Context, cfg Config, work func(context.Context) error) erro
 
 // candidate is the state of one Run. Run's goroutine owns it.
 type candidate struct {
+	lease
 	cfg     Config
 	log     *slog.Logger
-	leases  coordination.LeaseInterface
 	watch   *watch
-	last    observation
 	refused refusal
 }
 
@@ -227,16 +224,8 @@ func (c *candidate) write(ctx context.Context, renewal bool) error {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.Options.RenewDeadline/2)
 	defer cancel()
 	for attempt := 0; ; attempt++ {
-		want := c.last.acquired(&c.cfg.Options, time.Now())
-		var lease *coordinationv1.Lease
-		var err error
-		if c.last.lease == nil {
-			lease, err = c.leases.Create(ctx, want, metav1.CreateOptions{})
-		} else {
-			lease, err = c.leases.Update(ctx, want, metav1.UpdateOptions{})
-		}
+		err := c.put(ctx, c.last.acquired(&c.cfg.Options, time.Now()))
 		if err == nil {
-			c.last = c.last.observe(lease, time.Now())
 			return nil
 		}
 		changed := apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || c.last.lease != nil && apierrors.IsNotFound(err)
@@ -260,14 +249,7 @@ func (c *candidate) write(ctx context.Context, renewal bool) error {
 func (c *candidate) read(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.Options.RenewDeadline/2)
 	defer cancel()
-	lease, err := c.leases.Get(ctx, c.cfg.Options.Name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		lease, err = nil, nil
-	}
-	if err == nil {
-		c.last = c.last.observe(lease, time.Now())
-	}
-	return err
+	return c.get(ctx)
 }
 
 // release releases the Lease if this replica holds it. A failure is only logged: the Lease then
@@ -279,7 +261,7 @@ func (c *candidate) release(ctx context.Context) {
 		if c.last.holder() != c.cfg.Options.Identity {
 			return nil
 		}
-		_, err := c.leases.Update(ctx, c.last.released(time.Now()), metav1.UpdateOptions{})
+		err := c.put(ctx, c.last.released(time.Now()))
 		if err == nil {
 			c.log.Info("released the Lease")
 			return nil

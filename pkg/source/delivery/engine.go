@@ -102,9 +102,9 @@ type Config struct {
 	// is dropped. [Engine.ClusterGained] and [Engine.ClusterLost] are called when it changes. ClusterPaused
 	// must be true for a cluster that is not served. It must not block. Default: all are served.
 	ClusterServed func(cluster wire.ClusterName) bool
-	// Part names the clusters that this program serves, to other programs under the same source id; see
+	// Shard names the clusters that this program serves, to other programs under the same source id; see
 	// [instances.Config]. Empty: all of them.
-	Part string
+	Shard string
 	// WorkPaused reports whether no spec of work is published until [Engine.WorkChanged] is called
 	// for it, also not as the answer to a resync request. Its deletion is. It must not block.
 	// Default: never.
@@ -254,7 +254,7 @@ func New(config Config) (*Engine, error) {
 	e.statusQueue.admit = e.admitStatus
 	e.resyncQueue = newKeyedQueue(func(name wire.ClusterName) wire.ClusterName { return name }, mergeResyncTasks, e.runResync)
 	e.instances = instances.New(instances.Config{
-		Source: config.Source, Part: config.Part, Topics: topics, Transport: config.Transport, Interval: config.InstanceInterval,
+		Source: config.Source, Shard: config.Shard, Topics: topics, Transport: config.Transport, Interval: config.InstanceInterval,
 		OnChange: func(others []instances.Other) { e.observe(InstancesChanged{others}) }, Logger: e.log,
 	}, time.Now())
 	if e.metrics, err = newMetrics(config.Registerer, e); err != nil {

@@ -42,9 +42,9 @@ const (
 type Config struct {
 	// Source is the id of the source; required.
 	Source wire.SourceID
-	// Part names the clusters that this program serves if it does not serve all of the source: programs
-	// with different parts do not disturb each other, and are not noticed. Empty: all clusters.
-	Part string
+	// Shard names the clusters that this program serves if it does not serve all of the source: programs
+	// with different shards do not disturb each other, and are not noticed. Empty: all clusters.
+	Shard string
 	// Topics are those of the source.
 	Topics wire.SourceTopics
 	// Transport publishes the announcements. Nothing is noticed unless it is a
@@ -62,9 +62,9 @@ type Config struct {
 
 // Other is another program that publishes under the same source id.
 type Other struct {
-	// ID is its instance id, Program its description of itself, and Part names the clusters that it
+	// ID is its instance id, Program its description of itself, and Shard names the clusters that it
 	// serves, see [Config].
-	ID, Program, Part string
+	ID, Program, Shard string
 	// Since is when it started by its own clock; zero if it does not say.
 	Since time.Time
 }
@@ -95,7 +95,7 @@ func New(cfg Config, now time.Time) *Watcher {
 		cfg.OnChange = func([]Other) {}
 	}
 	w := &Watcher{cfg: cfg, wake: make(chan struct{}, 1)}
-	w.self = wire.Instance{Source: cfg.Source, ID: uuid.NewString(), Part: cfg.Part, Program: program(), Since: now.UTC().Truncate(time.Second)}
+	w.self = wire.Instance{Source: cfg.Source, ID: uuid.NewString(), Part: cfg.Shard, Program: program(), Since: now.UTC().Truncate(time.Second)}
 	w.others = newRegistry(w.self.ID, cfg.Interval)
 	if _, ok := cfg.Transport.(transport.Subscriber); ok {
 		w.topic, _ = cfg.Topics.Instances()
@@ -105,17 +105,17 @@ func New(cfg Config, now time.Time) *Watcher {
 
 // Disturbing reports whether two of these programs serve the same clusters.
 func Disturbing(programs []Other) bool {
-	parts := map[string]bool{}
+	shards := map[string]bool{}
 	for _, p := range programs {
-		if parts[p.Part] || p.Part == "" && len(programs) > 1 {
+		if shards[p.Shard] || p.Shard == "" && len(programs) > 1 {
 			return true
 		}
-		parts[p.Part] = true
+		shards[p.Shard] = true
 	}
 	return false
 }
 
-// disjoint reports whether programs that serve these parts share no cluster.
+// disjoint reports whether programs that serve these shards share no cluster.
 func disjoint(a, b string) bool { return a != "" && b != "" && a != b }
 
 // program describes this process to people.
@@ -147,7 +147,7 @@ func (w *Watcher) Watching() bool {
 
 // Received handles an announcement.
 func (w *Watcher) Received(m *wire.Instance, now time.Time) {
-	if m.Source != w.cfg.Source || disjoint(w.cfg.Part, m.Part) {
+	if m.Source != w.cfg.Source || disjoint(w.cfg.Shard, m.Part) {
 		return
 	}
 	w.mu.Lock()

@@ -124,22 +124,22 @@ func TestWithoutTheRight(t *testing.T) {
 	})
 }
 
-// TestParts: programs with different parts of the clusters do not notice each other; two with the same
-// part do, and so does one that serves all.
-func TestParts(t *testing.T) {
+// TestShards: programs with different shards of the clusters do not notice each other; two with the same
+// shard do, and so does one that serves all.
+func TestShards(t *testing.T) {
 	for name, c := range map[string]struct {
 		first, second string
 		want          int
 	}{
-		"different": {"a", "b", 0}, "the same": {"a", "a", 1}, "all and a part": {"", "b", 1},
+		"different": {"a", "b", 0}, "the same": {"a", "a", 1}, "all and a shard": {"", "b", 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := &bus{}
 				var log kit.Log
 				first, second := b.join(t, &log, nil), b.join(t, &log, nil)
-				first.cfg.Part, first.self.Part = c.first, c.first
-				second.cfg.Part, second.self.Part = c.second, c.second
+				first.cfg.Shard, first.self.Part = c.first, c.first
+				second.cfg.Shard, second.self.Part = c.second, c.second
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				go first.Run(ctx)

@@ -44,7 +44,7 @@ func (r *registry) hear(m *wire.Instance, now time.Time) bool {
 		o = &instance{}
 		r.others[m.ID] = o
 	}
-	o.Other, o.heard = Other{ID: m.ID, Program: m.Program, Part: m.Part, Since: m.Since}, now
+	o.Other, o.heard = Other{ID: m.ID, Program: m.Program, Shard: m.Part, Since: m.Since}, now
 	if !slices.Contains(m.Heard, r.self) {
 		return true
 	}

@@ -96,15 +96,15 @@ func TestLimit(t *testing.T) {
 
 func TestDisturbing(t *testing.T) {
 	for name, c := range map[string]struct {
-		parts []string
-		want  bool
+		shards []string
+		want   bool
 	}{
-		"none": {nil, false}, "one for all": {[]string{""}, false}, "two for all": {[]string{"", ""}, true}, "parts": {[]string{"a", "b"}, false},
-		"one part twice": {[]string{"a", "b", "a"}, true}, "a part and all": {[]string{"a", ""}, true},
+		"none": {nil, false}, "one for all": {[]string{""}, false}, "two for all": {[]string{"", ""}, true}, "shards": {[]string{"a", "b"}, false},
+		"one shard twice": {[]string{"a", "b", "a"}, true}, "a shard and all": {[]string{"a", ""}, true},
 	} {
 		var programs []Other
-		for _, part := range c.parts {
-			programs = append(programs, Other{Part: part})
+		for _, shard := range c.shards {
+			programs = append(programs, Other{Shard: shard})
 		}
 		if got := Disturbing(programs); got != c.want {
 			t.Errorf("%s: %t, want %t", name, got, c.want)

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"path"
+	"strconv"
 	"strings"
 
 	"github.com/workwire/workwire/test/kit/storedwork"
@@ -30,7 +31,7 @@ func (s *storedWorks) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case watch:
 		s.watch(w, r, resource)
 	case strings.HasSuffix(resource, "s") && path.Base(path.Dir(path.Dir(r.URL.Path))) != "namespaces":
-		s.list(w, resource)
+		s.list(w, r, resource)
 	default:
 		w.WriteHeader(http.StatusNotFound)
 	}
@@ -57,12 +58,18 @@ var kinds = map[string]string{
 	"placements": "Placement", "placementdecisions": "PlacementDecision",
 }
 
-func (s *storedWorks) list(w http.ResponseWriter, resource string) {
+// list answers with a page of metadata; the token of the next one is the number of its first work.
+func (s *storedWorks) list(w http.ResponseWriter, r *http.Request, resource string) {
+	first, _ := strconv.Atoi(r.URL.Query().Get("continue"))
+	end, next := s.count, ""
+	if limit, _ := strconv.Atoi(r.URL.Query().Get("limit")); resource == "manifestworks" && limit > 0 && first+limit < end {
+		end, next = first+limit, strconv.Itoa(first+limit)
+	}
 	out := bufio.NewWriterSize(w, 1<<16)
-	fmt.Fprintf(out, `{"apiVersion":"meta.k8s.io/v1","kind":"PartialObjectMetadataList","metadata":{"resourceVersion":"%d"},"items":[`, s.count+1)
+	fmt.Fprintf(out, `{"apiVersion":"meta.k8s.io/v1","kind":"PartialObjectMetadataList","metadata":{"resourceVersion":"%d","continue":%q},"items":[`, s.count+1, next)
 	if resource == "manifestworks" {
 		separator := ""
-		for i := range s.count {
+		for i := first; i < end; i++ {
 			fmt.Fprint(out, separator+storedwork.Metadata(i, i/startClusterWorks, i+1))
 			separator = ","
 		}

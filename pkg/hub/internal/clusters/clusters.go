@@ -18,6 +18,7 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
 	"github.com/workwire/workwire/pkg/hub/internal/controller"
+	"github.com/workwire/workwire/pkg/hub/internal/leadership"
 	"github.com/workwire/workwire/pkg/hub/internal/works"
 	"github.com/workwire/workwire/pkg/runtime/required"
 	"github.com/workwire/workwire/pkg/runtime/walltime"
@@ -31,9 +32,6 @@ const (
 	DefaultSilence   = 5 * time.Minute
 	DefaultGrace     = 5 * time.Minute
 	DefaultWorkers   = 8
-	// HubAbsence is how long the hub may be without a connection to the broker before clusters that
-	// were present are Unknown.
-	HubAbsence = time.Minute
 )
 
 // Pauses between the attempts to write one cluster.
@@ -55,10 +53,8 @@ type Listener interface {
 	// PauseEnded is called when the annotation [workv1.PausedAnnotationKey] was removed from a
 	// ManagedCluster. What waited is published then.
 	PauseEnded(cluster wire.ClusterName)
-	// ClusterGained is called with Config.Part when the hub begins to serve a cluster: as at a start of
-	// the hub, nothing is known of what the cluster has been sent, and has said.
+	// ClusterGained and ClusterLost are those of [leadership.Fleet].
 	ClusterGained(cluster wire.ClusterName)
-	// ClusterLost is called when the hub no longer serves a cluster and Part.Busy is false for it.
 	ClusterLost(cluster wire.ClusterName)
 	// WorkRemoved is called for a work that the hub does not know and that somebody has asked to
 	// delete; last is what is known of it.
@@ -81,9 +77,8 @@ type Config struct {
 	// Registers reports whether AutoRegister may create one for a cluster. It must not block. Default:
 	// for all.
 	Registers func(wire.ClusterName) bool
-	// Part are the clusters that the hub serves if others serve the rest; it needs Works. A cluster
-	// without a ManagedCluster is served by none. Default: all clusters.
-	Part *Part
+	// Shard is the clusters that the hub serves; default: all.
+	Shard *leadership.Shard
 	// AutoAccept creates ManagedClusters that are accepted. Those that exist, and those of a
 	// cluster whose ManagedCluster was deleted, are left to the administrator.
 	AutoAccept bool
@@ -96,7 +91,8 @@ type Config struct {
 	// UnreachableGrace is how long a cluster is absent before it gets the taint unreachable, at
 	// least 1ms; default 5m. It counts from the transition of its condition Available.
 	UnreachableGrace time.Duration
-	// HubAbsence, for tests; default [HubAbsence].
+	// HubAbsence is how long the hub may be without a connection to the broker before clusters that
+	// were present are Unknown; default [leadership.HubAbsence].
 	HubAbsence time.Duration
 	// Workers is the number of clusters that are written at a time; default 8.
 	Workers int
@@ -114,9 +110,6 @@ type Config struct {
 // complete sets the defaults and reports every fault.
 func (c *Config) complete() error {
 	errs := []error{required.Fields(c, "Informers", "Client", "Namespaces")}
-	if c.Part != nil {
-		errs = append(errs, required.Fields(c, "Works"), required.Fields(c.Part, "Hub", "Selector", "Ended", "Busy"))
-	}
 	c.KeepAlive, c.Silence = cmp.Or(c.KeepAlive, DefaultKeepAlive), cmp.Or(c.Silence, DefaultSilence)
 	c.UnreachableGrace = cmp.Or(c.UnreachableGrace, DefaultGrace)
 	for name, limit := range map[string]time.Duration{
@@ -130,7 +123,7 @@ func (c *Config) complete() error {
 		errs = append(errs, fmt.Errorf("Workers must be at least 1, got %d", c.Workers))
 	}
 	c.Workers = cmp.Or(c.Workers, DefaultWorkers)
-	c.HubAbsence = cmp.Or(c.HubAbsence, HubAbsence)
+	c.HubAbsence = cmp.Or(c.HubAbsence, leadership.HubAbsence)
 	c.Logger = cmp.Or(c.Logger, slog.Default())
 	return errors.Join(errs...)
 }
@@ -144,8 +137,7 @@ type Clusters struct {
 	cache    *controller.Cache[*clusterv1.ManagedCluster]
 	index    *clusterIndex
 	metrics  *metrics
-	listener Listener     // set by Run; nil: nobody
-	parts    *assignments // nil: the hub serves all clusters
+	listener Listener // set by Run; nil: nobody
 }
 
 // New returns the clusters of a hub. It does no I/O and starts nothing. It reports every fault of
@@ -159,11 +151,8 @@ func New(cfg Config) (*Clusters, error) {
 		cfg: cfg, cache: cfg.Informers.ManagedClusters(), metrics: newMetrics(),
 		policy: policy{
 			autoRegister: cfg.AutoRegister, autoAccept: cfg.AutoAccept, registers: cfg.Registers, limits: newLimits(cfg.KeepAlive, cfg.Silence, cfg.UnreachableGrace),
-			clock: walltime.New(), part: cfg.Part,
+			clock: walltime.New(), shard: cfg.Shard,
 		},
-	}
-	if cfg.Part != nil {
-		c.parts = newAssignments()
 	}
 	c.policy.limits.hubAbsence = cfg.HubAbsence
 	var err error
@@ -179,7 +168,7 @@ func New(cfg Config) (*Clusters, error) {
 		return fail(err)
 	}
 	c.index = newClusterIndex(c.policy, c.metrics, c.cache, cfg.Works, c.Add)
-	if err := controller.Register(cfg.Registerer, c.metrics.changes, c.metrics.ignored, c.metrics.writes, sizeCollector{c.index}, partCollector{c}); err != nil {
+	if err := controller.Register(cfg.Registerer, c.metrics.changes, c.metrics.ignored, c.metrics.writes, sizeCollector{c.index}, cfg.Shard); err != nil {
 		return fail(err)
 	}
 	return c, nil
@@ -194,24 +183,22 @@ func (c *Clusters) Run(ctx context.Context, l Listener) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return c.Controller.Run(ctx) })
 	group.Go(func() error { c.runTimer(ctx); return nil })
-	if c.parts != nil {
-		group.Go(func() error { c.runGains(ctx); return nil })
-	}
+	group.Go(func() error { c.cfg.Shard.Run(ctx, fleet{c}); return nil })
 	return group.Wait()
 }
 
 // Accepted reports whether works may be delivered to cluster: whether it has a ManagedCluster with
-// hubAcceptsClient that is not being deleted, or, without AutoRegister, no ManagedCluster at all; with
-// Config.Part, the hub must serve it too.
+// hubAcceptsClient that is not being deleted, or, without AutoRegister, no ManagedCluster at all, and the hub
+// serves it.
 // It reads memory only. No cluster is accepted before [Clusters.WaitForSync] returns.
 func (c *Clusters) Accepted(cluster wire.ClusterName) bool {
-	return c.HasSynced() && c.policy.accepts(c.index.stored(cluster)) && c.Serves(cluster)
+	return c.HasSynced() && c.policy.accepts(c.index.stored(cluster)) && c.cfg.Shard.Serves(cluster)
 }
 
 // Observe handles what the delivery engine notices of clusters: presence is decided by their messages, and
 // by the hub's connection to the broker. Clusters that send nothing after it is established are no longer
 // present: after 1.5 keepalives, or after [Config.Silence] if their agents do not announce themselves.
-// While it is down, silence says nothing about clusters; after [HubAbsence], those that were present are
+// While it is down, silence says nothing about clusters; after Config.HubAbsence, those that were present are
 // Unknown until they are heard from again. It never blocks. A message costs the same however many clusters
 // there are, and an agent that lists works a pass over its list.
 func (c *Clusters) Observe(event delivery.Event) {
@@ -249,7 +236,7 @@ func (c *Clusters) workChanged(before, after *workv1.ManifestWork) {
 func (c *Clusters) clusterChanged(before, after *clusterv1.ManagedCluster) {
 	name := wire.ClusterName(cmp.Or(after, before).Name)
 	probe := false
-	if after != nil && !c.Serves(name) {
+	if after != nil && !c.cfg.Shard.Serves(name) {
 		c.index.forget(name, time.Now())
 		c.Add(name)
 	} else {
@@ -266,6 +253,30 @@ func (c *Clusters) clusterChanged(before, after *clusterv1.ManagedCluster) {
 	}
 	if isPaused(before) && !isPaused(after) {
 		c.listener.PauseEnded(name)
+	}
+}
+
+// fleet is the clusters as [leadership.Shard] claims them and lets them go.
+type fleet struct{ *Clusters }
+
+// Patch implements [leadership.Fleet].
+func (f fleet) Patch(ctx context.Context, cluster *clusterv1.ManagedCluster, patch any) (*clusterv1.ManagedCluster, error) {
+	return f.patch(ctx, cluster, patch)
+}
+
+// ClusterGained implements [leadership.Fleet].
+func (f fleet) ClusterGained(name wire.ClusterName) {
+	f.index.clusterChanged(name, f.index.stored(name), time.Now())
+	if f.listener != nil {
+		f.listener.ClusterGained(name)
+		f.listener.AcceptanceChanged(name)
+	}
+}
+
+// ClusterLost implements [leadership.Fleet].
+func (f fleet) ClusterLost(name wire.ClusterName) {
+	if f.listener != nil {
+		f.listener.ClusterLost(name)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
+	"github.com/workwire/workwire/pkg/hub/internal/leadership"
 	"github.com/workwire/workwire/pkg/runtime/walltime"
 	"github.com/workwire/workwire/pkg/wire"
 )
@@ -56,16 +57,16 @@ type policy struct {
 	registers                func(wire.ClusterName) bool // with autoRegister: whether a cluster may be; nil: all
 	limits                   limits
 	clock                    *walltime.Clock // of the times that are stored; nil: it never steps
-	part                     *Part           // nil: all clusters
+	shard                    *leadership.Shard
 }
 
 // accepts reports whether works may be delivered to a cluster with this ManagedCluster; nil is for
 // none.
 func (p policy) accepts(cluster *clusterv1.ManagedCluster) bool {
 	if cluster == nil {
-		return !p.autoRegister && p.part == nil
+		return !p.autoRegister && p.shard.Holds(nil)
 	}
-	return p.part.holds(cluster) && cluster.Spec.HubAcceptsClient && cluster.DeletionTimestamp == nil
+	return p.shard.Holds(cluster) && cluster.Spec.HubAcceptsClient && cluster.DeletionTimestamp == nil
 }
 
 // step is the plan for one reconcile, in the order in which it is carried out.

@@ -8,8 +8,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
+	"github.com/workwire/workwire/pkg/hub/internal/leadership"
 )
 
 var (
@@ -275,5 +277,33 @@ func TestWithoutNamespace(t *testing.T) {
 	s = want()
 	if s.withoutNamespace(got); s.conditions != nil || s.events != nil {
 		t.Errorf("the next attempt has %+v to write and %v to tell", s.conditions, s.events)
+	}
+}
+
+func TestAcceptsOfAShard(t *testing.T) {
+	shard := leadership.NewShard(leadership.ShardConfig{Hub: "me", Selector: labels.Everything()})
+	managed := func(holder string, accepted bool) *clusterv1.ManagedCluster {
+		return &clusterv1.ManagedCluster{
+			ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{clusterv1.HubAnnotationKey: holder}},
+			Spec:       clusterv1.ManagedClusterSpec{HubAcceptsClient: accepted},
+		}
+	}
+	for name, c := range map[string]struct {
+		policy  policy
+		cluster *clusterv1.ManagedCluster
+		want    bool
+	}{
+		"held":                          {policy{shard: shard}, managed("me", true), true},
+		"held, not accepted":            {policy{shard: shard}, managed("me", false), false},
+		"another's":                     {policy{shard: shard}, managed("other", true), false},
+		"no ManagedCluster":             {policy{shard: shard}, nil, false},
+		"all clusters: another's":       {policy{}, managed("other", true), true},
+		"all clusters: none registered": {policy{}, nil, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := c.policy.accepts(c.cluster); got != c.want {
+				t.Errorf("accepted: %t, want %t", got, c.want)
+			}
+		})
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	"github.com/workwire/workwire/pkg/hub/internal/clusters"
+	"github.com/workwire/workwire/pkg/hub/internal/leadership"
 	"github.com/workwire/workwire/pkg/hub/internal/works"
 	"github.com/workwire/workwire/pkg/wire"
 	"github.com/workwire/workwire/test/kit"
@@ -21,38 +22,42 @@ func heldBy(hub string) func(*clusterv1.ManagedCluster) bool {
 	}
 }
 
-// shard returns the change of a ManagedCluster to a label and a hub that holds it.
-func shard(value, hub string) func(*clusterv1.ManagedCluster) {
+// assigned returns the change of a ManagedCluster to a label and a hub that holds it.
+func assigned(value, hub string) func(*clusterv1.ManagedCluster) {
 	return func(c *clusterv1.ManagedCluster) {
 		c.Labels, c.Annotations[clusterv1.HubAnnotationKey] = map[string]string{"shard": value}, hub
 	}
 }
 
-// TestGainAndLose: a hub with a part registers a cluster and serves it, lets it go once nothing is under
+// TestGainAndLose: a hub with a shard registers a cluster and serves it, lets it go once nothing is under
 // way, and claims it from a hub that has ended, not from one that runs. A cluster of another hub that is
 // deleted is not accepted again.
 func TestGainAndLose(t *testing.T) {
 	w := newWorld(t)
-	name := w.unique("part")
+	name := w.unique("shard")
 	selector, err := labels.Parse("shard notin (a)")
 	kit.NoError(t, err)
 	var busy, ended atomic.Bool
 	var asked atomic.Int64
+	var shard *leadership.Shard
 	f := w.start(func(c *clusters.Config) {
 		c.Works, err = works.NewCache(c.Informers, nil)
 		kit.NoError(t, err)
 		c.AutoAccept = true
-		c.Part = &clusters.Part{
-			Hub: "me", Selector: selector, Busy: func(wire.ClusterName) bool { return busy.Load() },
+		shard = leadership.NewShard(leadership.ShardConfig{
+			Hub: "me", Selector: selector, Unregistered: true, ManagedClusters: c.Informers.ManagedClusters(), CatchUpWorks: c.Works.CatchUp,
+			Busy: func(wire.ClusterName) bool { return busy.Load() }, Connected: func() bool { return true },
 			Ended: func(_ context.Context, hub string) (bool, error) {
 				asked.Add(1)
 				return ended.Load() && hub == "other", nil
 			},
-		}
+			Recorder: c.Recorder, Logger: c.Logger,
+		})
+		c.Shard = shard
 	})
 	served := func(want bool) {
 		t.Helper()
-		kit.True(t, "whether the hub serves the cluster", func() bool { return f.accepted(name) == want && f.Serves(wire.ClusterName(name)) == want })
+		kit.True(t, "whether the hub serves the cluster", func() bool { return f.accepted(name) == want && shard.Serves(wire.ClusterName(name)) == want })
 	}
 	f.says(name, "a", true)
 	w.await(name, "claimed", heldBy("me"))
@@ -68,7 +73,7 @@ func TestGainAndLose(t *testing.T) {
 	}
 
 	busy.Store(true)
-	w.update(name, shard("a", "me"))
+	w.update(name, assigned("a", "me"))
 	served(false)
 	if !heldBy("me")(w.get(name)) {
 		t.Error("let go while something is under way")
@@ -77,7 +82,7 @@ func TestGainAndLose(t *testing.T) {
 	w.await(name, "let go", heldBy(""))
 	f.awaitCall(&f.lost, "ClusterLost", name)
 
-	w.update(name, shard("b", "other"))
+	w.update(name, assigned("b", "other"))
 	kit.True(t, "the hub asks for the other one twice", func() bool { return asked.Load() >= 2 })
 	if !heldBy("other")(w.get(name)) || f.accepted(name) {
 		t.Error("claimed from a hub that runs")
@@ -87,12 +92,12 @@ func TestGainAndLose(t *testing.T) {
 	f.awaitCall(&f.gained, "ClusterGained", name)
 	served(true)
 
-	w.update(name, shard("b", "")) // somebody has removed the annotation
+	w.update(name, assigned("b", "")) // somebody has removed the annotation
 	w.await(name, "claimed", heldBy("me"))
 	f.awaitCall(&f.gained, "ClusterGained", name)
 	served(true)
 
-	w.update(name, shard("a", "other"))
+	w.update(name, assigned("a", "other"))
 	served(false)
 	first := w.get(name)
 	w.delete(name)

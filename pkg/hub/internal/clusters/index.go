@@ -198,13 +198,6 @@ func (x *clusterIndex) starting(now time.Time) {
 	}
 }
 
-// isOnline reports whether the hub is connected.
-func (x *clusterIndex) isOnline() bool {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.online
-}
-
 // offline notes that the hub has no connection. mu is held.
 func (x *clusterIndex) offline(now time.Time) {
 	x.offlineSince = now
@@ -301,9 +294,9 @@ func (x *clusterIndex) clusterChanged(name wire.ClusterName, after *clusterv1.Ma
 	defer x.mu.Unlock()
 	e, ok := x.entries[name]
 	switch {
-	case !ok && after == nil && (x.policy.part == nil || !x.policy.autoRegister):
+	case !ok && after == nil && !x.policy.autoRegister:
 		return false
-	case !ok: // with a part: the cluster of another hub, which is not to be accepted again
+	case !ok: // if it was deleted: it was the cluster of another hub, which is not to be accepted again
 		e = &entry{presence: presence{state: unseen}, touched: now}
 		x.entries[name] = e
 		x.unregistered++

@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
+	"github.com/workwire/workwire/pkg/hub/internal/leadership"
 )
 
 // state is whether a cluster is present and, if it is not, how that is known. It is a metric label.
@@ -52,7 +53,7 @@ func (l limits) timeout(p presence) time.Duration {
 }
 
 func newLimits(keepAlive, silence, grace time.Duration) limits {
-	return limits{probe: keepAlive / 4, absence: keepAlive * 3 / 2, silence: silence, grace: grace, hubAbsence: HubAbsence}
+	return limits{probe: keepAlive / 4, absence: keepAlive * 3 / 2, silence: silence, grace: grace, hubAbsence: leadership.HubAbsence}
 }
 
 // presence is what is known of a cluster's agent. Its methods return what is known after an event;

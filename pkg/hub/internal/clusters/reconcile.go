@@ -45,10 +45,8 @@ func (c *Clusters) runTimer(ctx context.Context) {
 
 // reconcile writes what is known of a cluster and not stored yet.
 func (c *Clusters) reconcile(ctx context.Context, name wire.ClusterName) (requeueAfter time.Duration, err error) {
-	if c.parts != nil {
-		if serving, after, err := c.assign(ctx, name); err != nil || !serving {
-			return after, err
-		}
+	if serving, after, err := c.cfg.Shard.Assign(ctx, fleet{c}, name); err != nil || !serving {
+		return after, err
 	}
 	if requeueAfter, err = c.write(ctx, name); err != nil {
 		c.index.requeued(name)
@@ -67,7 +65,7 @@ func (c *Clusters) write(ctx context.Context, name wire.ClusterName) (time.Durat
 		if err := c.register(ctx, s.register); err != nil {
 			return 0, err
 		}
-		if v, ok = c.index.view(name); !ok || v.stored == nil || !c.Serves(name) {
+		if v, ok = c.index.view(name); !ok || v.stored == nil || !c.cfg.Shard.Serves(name) {
 			return 0, nil // somebody else has created it, or nobody serves it yet, and a watch event follows
 		}
 		s = decide(name, v, c.policy, time.Now())

@@ -4,22 +4,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"sync"
 	"time"
 
-	"github.com/go-json-experiment/json/jsontext"
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 )
 
+// pageSize is how many objects are listed by one request.
+const pageSize = 500
+
 // Times of [Informers.CatchUp].
 const (
-	// listPatience is for how long a list may bring nothing. How long it takes depends on the works.
-	listPatience = 30 * time.Second
 	// watchPatience is how long watch events may lag behind a list before the objects are read
 	// anew.
 	watchPatience = 2 * time.Second
@@ -34,7 +34,7 @@ const (
 // CatchUp waits until every cache holds all that was written before CatchUp was called, however
 // old the caches were. It reports false when ctx ended before.
 //
-// It costs one list of metadata per resource, which is compared with the cache; what the cache
+// It costs one list of metadata per resource, in pages, which is compared with the cache; what the cache
 // lacks is awaited. If watch events do not deliver it within 2 seconds, as when the connection was
 // cut, or if the two contradict each other, the connections are closed and the resource is read
 // anew. It is retried until it succeeds.
@@ -111,9 +111,7 @@ func nextPatience(last time.Duration) time.Duration {
 // listsWhole reports whether whole objects must be listed after err, which a list of metadata brought: an API
 // server cannot list metadata, or its list does not fit a cache that was read since it last did not.
 func listsWhole(err error, readSince bool) bool {
-	var syntax *jsontext.SyntacticError
-	malformed := errors.As(err, &syntax) && !errors.Is(err, io.ErrUnexpectedEOF) // that one was cut off
-	return apierrors.IsNotAcceptable(err) || apierrors.IsUnsupportedMediaType(err) || errors.Is(err, errIncomplete) || malformed ||
+	return apierrors.IsNotAcceptable(err) || apierrors.IsUnsupportedMediaType(err) || errors.Is(err, errIncomplete) ||
 		errors.Is(err, errWrongHistory) && readSince
 }
 
@@ -131,61 +129,55 @@ func (c *Cache[T]) compare(ctx context.Context, t *tracker[T], whole bool) (done
 	return t.expect(l)
 }
 
-// listing lists the versions of all objects, as they are now.
-func (c *Cache[T]) listing(ctx context.Context, whole bool) (l *listing, err error) {
-	ctx, progress, stop := whileAlive(ctx, listPatience)
-	defer stop()
+// listing lists the versions of all objects, as they are now: of metadata, or of whole objects. It keeps one
+// page at a time, since all pages would take more memory than the works that a hub holds.
+func (c *Cache[T]) listing(ctx context.Context, whole bool) (*listing, error) {
+	list := c.source.list
 	if metadata := c.informers.cfg.Metadata; metadata != nil && !whole {
-		l, err = listMetadata(ctx, metadata, c.version, progress)
-	} else {
-		l, err = c.listWhole(ctx)
-	}
-	if err != nil {
-		if cause := context.Cause(ctx); errors.Is(cause, errStalled) {
-			err = cause
+		list = func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+			return metadata.Resource(c.version).List(ctx, options)
 		}
-		return nil, fmt.Errorf("list %s: %w", c.resource, err)
 	}
-	return l, nil
+	l := &listing{objects: make(map[types.NamespacedName]version)}
+	for options := (metav1.ListOptions{Limit: pageSize}); ; {
+		page, err := list(ctx, options)
+		if err == nil {
+			options.Continue, err = l.add(page)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("list %s: %w", c.resource, err)
+		}
+		if options.Continue == "" {
+			return l, nil
+		}
+	}
 }
 
-// errStalled says that an API server has stopped answering.
-var errStalled = errors.New("the answer does not go on")
-
-// whileAlive returns a context that ends with errStalled once progress was not called for patience. stop
-// must be called.
-func whileAlive(ctx context.Context, patience time.Duration) (_ context.Context, progress, stop func()) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	timer := time.AfterFunc(patience, func() { cancel(errStalled) })
-	return ctx, func() { timer.Reset(patience) }, func() { timer.Stop(); cancel(nil) }
-}
-
-func (c *Cache[T]) listWhole(ctx context.Context) (*listing, error) {
-	objects, err := c.source.list(ctx, metav1.ListOptions{})
+// add adds the objects of a page, and returns where the next one begins; empty: it was the last.
+func (l *listing) add(page runtime.Object) (next string, err error) {
+	list, err := meta.ListAccessor(page)
 	if err != nil {
-		return nil, err
+		return "", err
 	}
-	items, err := meta.ExtractList(objects)
-	if err != nil {
-		return nil, err
+	if l.resourceVersion = list.GetResourceVersion(); l.resourceVersion == "" {
+		return "", errIncomplete
 	}
-	l := &listing{objects: make(map[types.NamespacedName]version, len(items))}
-	for _, item := range items {
+	return list.GetContinue(), meta.EachListItem(page, func(item runtime.Object) error {
 		object, err := meta.Accessor(item)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		l.objects[KeyOf(object)] = versionOf(object)
-	}
-	list, err := meta.ListAccessor(objects)
-	if err != nil {
-		return nil, err
-	}
-	if l.resourceVersion = list.GetResourceVersion(); l.resourceVersion == "" || list.GetContinue() != "" {
-		return nil, errIncomplete
-	}
-	return l, nil
+		v := versionOf(object)
+		if object.GetName() == "" || v.resourceVersion == "" {
+			return errIncomplete
+		}
+		l.objects[KeyOf(object)] = v
+		return nil
+	})
 }
+
+// errIncomplete says that an API server has left something out of a list.
+var errIncomplete = errors.New("the answer is incomplete")
 
 // tracker follows a cache until it holds what was listed.
 type tracker[T Object] struct {

@@ -6,21 +6,21 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/workwire/workwire/test/kit"
 )
 
 // Only an API server that cannot list metadata, or whose metadata does not fit what was read twice, is asked
 // for whole objects: of a million works, they are gigabytes.
 func TestListsWhole(t *testing.T) {
-	_, malformed := readListing(strings.NewReader(`<html>`))
-	_, incomplete := readListing(strings.NewReader(`{"metadata":{}}`))
-	_, ended := readListing(strings.NewReader(`{"metadata":{"resourceVersion":"1"},"items":[{`))
 	for name, test := range map[string]struct {
 		err       error
 		readSince bool
@@ -28,13 +28,10 @@ func TestListsWhole(t *testing.T) {
 	}{
 		"not acceptable":        {err: apierrors.NewGenericServerResponse(http.StatusNotAcceptable, "get", schema.GroupResource{}, "", "", 0, false), want: true},
 		"media type":            {err: apierrors.NewGenericServerResponse(http.StatusUnsupportedMediaType, "get", schema.GroupResource{}, "", "", 0, false), want: true},
-		"no JSON":               {err: malformed, want: true},
-		"another JSON":          {err: incomplete, want: true},
+		"incomplete":            {err: errIncomplete, want: true},
 		"contradiction":         {err: fmt.Errorf("%w: older", errWrongHistory)},
 		"the same after a read": {err: fmt.Errorf("%w: older", errWrongHistory), readSince: true, want: true},
 		"a timeout after one":   {err: context.DeadlineExceeded, readSince: true},
-		"cut off":               {err: ended},
-		"stalled":               {err: errStalled},
 		"timeout":               {err: context.DeadlineExceeded},
 		"closed":                {err: io.ErrUnexpectedEOF},
 		"busy":                  {err: apierrors.NewTooManyRequestsError("wait")},
@@ -65,47 +62,42 @@ func TestNextPatience(t *testing.T) {
 	}
 }
 
-// slowList brings a list of n objects, one each 20 seconds, and then nothing for ever if it stalls.
-type slowList struct {
-	done   <-chan struct{} // ends a read
-	n      int
-	stalls bool
-}
-
-func (s *slowList) Read(p []byte) (int, error) {
-	wait, text := 20*time.Second, `{"metadata":{"name":"a","resourceVersion":"1"}},`
-	switch s.n--; {
-	case s.n == -1 && s.stalls:
-		wait = 24 * time.Hour
-	case s.n == -1:
-		text = `{"metadata":{"name":"z","resourceVersion":"2"}}]}`
-	case s.n < -1:
-		return 0, io.EOF
+// A list of several pages has the objects of all, and its resource version; what lacks something is no list.
+func TestListing(t *testing.T) {
+	page := func(resourceVersion, next string, names ...string) *metav1.PartialObjectMetadataList {
+		list := &metav1.PartialObjectMetadataList{ListMeta: metav1.ListMeta{ResourceVersion: resourceVersion, Continue: next}}
+		for _, name := range names {
+			list.Items = append(list.Items, metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "n", UID: "u", ResourceVersion: "7"}})
+		}
+		return list
 	}
-	select {
-	case <-time.After(wait):
-	case <-s.done:
-		return 0, context.Canceled
-	}
-	return copy(p, text), nil
-}
-
-// A list may take as long as it goes on, and not longer.
-func TestSlowList(t *testing.T) {
-	for name, stalls := range map[string]bool{"slow": false, "stalled": true} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ctx, progress, stop := whileAlive(t.Context(), listPatience)
-				defer stop()
-				body := io.MultiReader(strings.NewReader(`{"metadata":{"resourceVersion":"9"},"items":[`), &slowList{ctx.Done(), 30, stalls})
-				l, err := readListing(progressReader{body, progress})
-				switch {
-				case stalls && (err == nil || !errors.Is(context.Cause(ctx), errStalled)):
-					t.Errorf("read %+v, %v; the context ended with %v", l, err, context.Cause(ctx))
-				case !stalls && (err != nil || len(l.objects) != 2):
-					t.Errorf("read %+v, %v", l, err)
-				}
-			})
-		})
+	unversioned := page("9", "", "a")
+	unversioned.Items[0].ResourceVersion = ""
+	for name, test := range map[string]struct {
+		page runtime.Object
+		next string
+		keys int // 0: an error
+	}{
+		"a page":                     {page("9", "x", "b", "c"), "x", 3},
+		"the last":                   {page("9", "", "b"), "", 2},
+		"the same object again":      {page("9", "", "a"), "", 1},
+		"without a resource version": {page: page("", "", "b")},
+		"without a name":             {page: page("9", "", "")},
+		"an object without one":      {page: unversioned},
+		"no list":                    {page: &metav1.Status{}},
+	} {
+		l := &listing{objects: map[types.NamespacedName]version{}}
+		_, err := l.add(page("9", "y", "a"))
+		kit.NoError(t, err)
+		next, err := l.add(test.page)
+		switch {
+		case test.keys == 0:
+			if err == nil {
+				t.Errorf("%s is taken for a list: %+v", name, l)
+			}
+		case err != nil || next != test.next || l.resourceVersion != "9" || len(l.objects) != test.keys ||
+			l.objects[types.NamespacedName{Namespace: "n", Name: "a"}] != version{uid: "u", resourceVersion: "7"}:
+			t.Errorf("%s: %+v, continued at %q, %v", name, l, next, err)
+		}
 	}
 }

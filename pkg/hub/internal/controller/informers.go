@@ -17,7 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/rest"
+	"k8s.io/client-go/metadata"
 
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	clusterv1beta1 "github.com/workwire/workwire/pkg/apis/cluster/v1beta1"
@@ -32,7 +32,7 @@ type InformersConfig struct {
 	Client versioned.Interface
 	// Metadata lists metadata for [Informers.CatchUp], on another connection than Client; default:
 	// Client lists whole objects.
-	Metadata rest.Interface
+	Metadata metadata.Interface
 	// Reconnect closes the connections of Client, so that its requests fail and the next ones open
 	// new connections; default nothing.
 	Reconnect func()

@@ -126,3 +126,12 @@ func decodeObject[T Object](d *jsontext.Decoder, eventType watch.EventType) (run
 		return nil, fmt.Errorf("its type %q is unknown", eventType)
 	}
 }
+
+// expect reads one delimiter.
+func expect(d *jsontext.Decoder, want jsontext.Kind) error {
+	token, err := d.ReadToken()
+	if err == nil && token.Kind() != want {
+		err = fmt.Errorf("%v in place of %v", token, want)
+	}
+	return err
+}

@@ -1,4 +1,4 @@
-package clusters
+package leadership
 
 import (
 	"testing"
@@ -38,45 +38,43 @@ func TestAssignment(t *testing.T) {
 	}
 }
 
-func TestPart(t *testing.T) {
+func TestHolds(t *testing.T) {
 	selector, err := labels.Parse("shard notin (a)")
 	if err != nil {
 		t.Fatal(err)
 	}
-	mine := policy{part: &Part{Hub: "me", Selector: selector}}
-	managed := func(shard, holder string, accepted bool) *clusterv1.ManagedCluster {
+	mine := NewShard(ShardConfig{Hub: "me", Selector: selector})
+	managed := func(shard, holder string) *clusterv1.ManagedCluster {
 		m := &clusterv1.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{clusterv1.HubAnnotationKey: holder}}}
 		if shard != "" {
 			m.Labels = map[string]string{"shard": shard}
 		}
-		m.Spec.HubAcceptsClient = accepted
 		return m
 	}
 	for name, c := range map[string]struct {
-		policy  policy
+		shard   *Shard
 		cluster *clusterv1.ManagedCluster
 		want    bool
 	}{
-		"held":                          {mine, managed("b", "me", true), true},
-		"held, without the label":       {mine, managed("", "me", true), true},
-		"held, not accepted":            {mine, managed("b", "me", false), false},
-		"moved away, and not let go":    {mine, managed("a", "me", true), false},
-		"selected, and another's":       {mine, managed("b", "other", true), false},
-		"selected, and nobody's":        {mine, managed("b", "", true), false},
+		"held":                          {mine, managed("b", "me"), true},
+		"held, without the label":       {mine, managed("", "me"), true},
+		"moved away, and not let go":    {mine, managed("a", "me"), false},
+		"selected, and another's":       {mine, managed("b", "other"), false},
+		"selected, and nobody's":        {mine, managed("b", ""), false},
 		"no ManagedCluster":             {mine, nil, false},
-		"all clusters: another's":       {policy{}, managed("a", "other", true), true},
-		"all clusters: none registered": {policy{}, nil, true},
+		"all clusters: another's":       {nil, managed("a", "other"), true},
+		"all clusters: none registered": {nil, nil, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := c.policy.accepts(c.cluster); got != c.want {
-				t.Errorf("accepted: %t, want %t", got, c.want)
+			if got := c.shard.Holds(c.cluster); got != c.want {
+				t.Errorf("held: %t, want %t", got, c.want)
 			}
 		})
 	}
 }
 
 func TestContended(t *testing.T) {
-	a, start := newAssignments(), time.Unix(1_790_000_000, 0)
+	s, start := NewShard(ShardConfig{}), time.Unix(1_790_000_000, 0)
 	for i, c := range []struct {
 		after     time.Duration
 		waiting   bool
@@ -86,8 +84,8 @@ func TestContended(t *testing.T) {
 		{0, true, false, 0}, {29 * time.Second, true, false, 0}, {30 * time.Second, true, true, 1}, {time.Hour, true, false, 1},
 		{time.Hour, false, false, 0}, {time.Hour, true, false, 0}, {2 * time.Hour, true, true, 1},
 	} {
-		if got := a.waits("c", c.waiting, start.Add(c.after)); got != c.report || a.contended() != c.contended {
-			t.Errorf("step %d: report %t, %d contended, want %+v", i, got, a.contended(), c)
+		if got := s.waits("c", c.waiting, start.Add(c.after)); got != c.report || s.contended() != c.contended {
+			t.Errorf("step %d: report %t, %d contended, want %+v", i, got, s.contended(), c)
 		}
 	}
 }

@@ -1,6 +1,6 @@
-// Package parts runs several hubs of one API on one broker, each with a part of the clusters, and moves
+// Package shards runs several hubs of one API on one broker, each with a shard of the clusters, and moves
 // a cluster with a real agent between them.
-package parts
+package shards
 
 import (
 	"context"
@@ -42,18 +42,18 @@ var plane *controlplane.Plane
 
 func TestMain(m *testing.M) { controlplane.Main(m, controlplane.Planes{Hub: &plane}) }
 
-// parts is a world with the names of what hubs and agent write.
-type parts struct {
+// shards is a world with the names of what hubs and agent write.
+type shards struct {
 	*world.World
 	client versioned.Interface
 	leases string // the namespace of the Leases
 }
 
-func start(t *testing.T) *parts {
+func start(t *testing.T) *shards {
 	t.Helper()
 	w := world.New(t, world.Options{Hub: plane, Spokes: []*controlplane.Plane{plane}, Source: source, Clusters: []wire.ClusterName{cluster}})
 	w.StartBroker(broker.Config{})
-	return &parts{World: w, client: w.Client(), leases: plane.Namespace(t, "leases")}
+	return &shards{World: w, client: w.Client(), leases: plane.Namespace(t, "leases")}
 }
 
 // running is a hub that runs.
@@ -63,14 +63,14 @@ type running struct {
 }
 
 // hub starts a hub, with this selector unless it is empty.
-func (w *parts) hub(name, selector string, change ...func(*hub.Config)) *running {
+func (w *shards) hub(name, selector string, change ...func(*hub.Config)) *running {
 	w.Helper()
 	r := w.newHub(name, selector, change...)
 	r.Start()
 	return r
 }
 
-func (w *parts) newHub(name, selector string, change ...func(*hub.Config)) *running {
+func (w *shards) newHub(name, selector string, change ...func(*hub.Config)) *running {
 	w.Helper()
 	r := &running{name: hub.SharedLease(source) + name}
 	r.Hub = w.NewHub(append([]func(*hub.Config){func(c *hub.Config) {
@@ -86,7 +86,7 @@ func (w *parts) newHub(name, selector string, change ...func(*hub.Config)) *runn
 }
 
 // label has the cluster selected by shard=value.
-func (w *parts) label(value string) {
+func (w *shards) label(value string) {
 	w.Helper()
 	_, err := w.client.ClusterV1().ManagedClusters().Patch(w.Context(), cluster, types.MergePatchType,
 		fmt.Appendf(nil, `{"metadata":{"labels":{"shard":%q}}}`, value), metav1.PatchOptions{})
@@ -94,7 +94,7 @@ func (w *parts) label(value string) {
 }
 
 // awaitHolder waits until a hub holds the cluster.
-func (w *parts) awaitHolder(r *running) {
+func (w *shards) awaitHolder(r *running) {
 	w.Helper()
 	kit.Await(w, w.client.ClusterV1().ManagedClusters(), cluster, "held by "+r.name, func(c *clusterv1.ManagedCluster) bool {
 		return c != nil && c.Annotations[clusterv1.HubAnnotationKey] == r.name
@@ -102,13 +102,13 @@ func (w *parts) awaitHolder(r *running) {
 }
 
 // put creates or updates a work with one ConfigMap of its name.
-func (w *parts) put(name, value string) { w.Helper(); w.Put(w.Works(0), w.Work(0, name, value, name)) }
+func (w *shards) put(name, value string) { w.Helper(); w.Put(w.Works(0), w.Work(0, name, value, name)) }
 
-func (w *parts) delete(name string) { w.Helper(); w.Delete(w.Works(0), name) }
+func (w *shards) delete(name string) { w.Helper(); w.Delete(w.Works(0), name) }
 
 // settled waits until the works, and no others, are there and applied at their generations, and the
 // cluster has their ConfigMaps. It returns the UIDs of these.
-func (w *parts) settled(want map[string]string) map[string]string {
+func (w *shards) settled(want map[string]string) map[string]string {
 	w.Helper()
 	kit.Eventually(w, fmt.Sprintf("the hub has %d works", len(want)), func() error {
 		works, err := w.Works(0).List(w.Context(), metav1.ListOptions{})
@@ -122,7 +122,7 @@ func (w *parts) settled(want map[string]string) map[string]string {
 }
 
 // awaitLeases waits until workctl finds these Leases of the hub that serves the cluster.
-func (w *parts) awaitLeases(presence, leader string) {
+func (w *shards) awaitLeases(presence, leader string) {
 	w.Helper()
 	reader, err := fleet.NewReader(plane.REST())
 	kit.NoError(w, err)
@@ -141,7 +141,7 @@ func (w *parts) awaitLeases(presence, leader string) {
 
 // managed has the cluster registered with this label. end deletes it with its works, while hub and
 // agent run.
-func (w *parts) managed(shard string) (end func()) {
+func (w *shards) managed(shard string) (end func()) {
 	w.Helper()
 	clusters := w.client.ClusterV1().ManagedClusters()
 	_, err := clusters.Create(w.Context(), &clusterv1.ManagedCluster{
@@ -205,7 +205,7 @@ func TestMove(t *testing.T) {
 			t.Errorf("%s was deleted and created again on the way", name)
 		}
 	}
-	b.Log.Await(t, "running the controllers that hubs share")
+	b.Log.Await(t, "running the controllers that are about no single cluster")
 	if lines := append(a.Log.Lines("another program publishes"), b.Log.Lines("another program publishes")...); len(lines) > 0 {
 		t.Errorf("the hubs take each other for a fault:\n%s", strings.Join(lines, "\n"))
 	}
