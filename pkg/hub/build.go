@@ -69,11 +69,9 @@ func (h *Hub) build(topics wire.SourceTopics) error {
 	h.delivery, err = delivery.New(delivery.Config{
 		Source: h.cfg.Source, Topics: h.cfg.Topics, Transport: h.cfg.Transport, Sign: h.cfg.Sign, Seal: h.cfg.Seal,
 		TrustedAgents: h.cfg.TrustedAgents, SignatureMaxAge: h.cfg.SignatureMaxAge,
-		Works: h.works, Content: works.Unpack, Annotations: annotations,
+		Works: h.works, Annotations: annotations,
 		Identity: h.identity, StatusWorkers: h.cfg.Workers, Audit: h.cfg.Audit, Logger: h.cfg.Logger, Registerer: h.cfg.Registerer, TracerProvider: h.cfg.TracerProvider,
-		ClusterPaused: func(cluster wire.ClusterName) bool { return !h.fleet.Accepted(cluster) },
-		ClusterServed: h.serves(), Part: h.partName(),
-		WorkPaused: h.works.Paused, WriteDelivery: h.works.WritePending,
+		Clusters: h.unknownClusters(), Part: h.partName(),
 		Observe: h.observe, InstanceInterval: h.cfg.InstanceInterval,
 	})
 	if err != nil {

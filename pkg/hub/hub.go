@@ -200,6 +200,7 @@ type Hub struct {
 	core      corev1client.CoreV1Interface // likewise
 	others    []component
 	shared    []component // of which one runs among hubs with a selector
+	telling   sync.Mutex  // see tellCluster
 	sharing   atomic.Bool // this hub holds the Lease of shared
 	leading   atomic.Bool
 	current   atomic.Bool // the caches hold all that was written before the term
@@ -288,6 +289,7 @@ func (h *Hub) work(ctx context.Context, run func(...func(context.Context) error)
 		run(h.events.Run)
 	}
 	if h.cache.WaitForSync(ctx) && (h.clusters == nil || h.clusters.WaitForSync(ctx)) {
+		h.tellClusters()
 		h.cfg.Logger.Info("caches synced, connecting to the broker", "controllers", h.cfg.Controllers)
 		run(h.delivery.Run, func(ctx context.Context) error { return h.works.Run(ctx, h.delivery) })
 		if h.presence != nil {

@@ -62,7 +62,10 @@ func (h *Hub) part() (*clusters.Part, error) {
 	others := leader.NewOthers(client.CoordinationV1().Leases(h.cfg.Election.Namespace))
 	return &clusters.Part{
 		Hub: h.cfg.Election.Name, Selector: h.cfg.ClusterSelector, Ended: others.Ended,
-		Busy: func(cluster wire.ClusterName) bool { return h.delivery.Busy(cluster) },
+		Busy: func(cluster wire.ClusterName) bool {
+			h.tellCluster(cluster) // the watch event may not have been handled yet
+			return h.delivery.Busy(cluster)
+		},
 	}, nil
 }
 

@@ -15,7 +15,7 @@ import (
 //	store    ── work changed, removed, restored, lost ──▶ ┌──────┐
 //	broker   ── connected, disconnected ────────────────▶ │      │ ── attempts ──▶ publish ── attempt ended ─┐
 //	agents   ── heard, session, status, works listed ───▶ │ core │                                            │
-//	fleet    ── resumed, served here, key changed ──────▶ │      │ ◀──────────────────────────────────────────┘
+//	fleet    ── state of a cluster, key changed ────────▶ │      │ ◀──────────────────────────────────────────┘
 //	clock    ── time passed ────────────────────────────▶ └──────┘
 //
 // It does no I/O, reads no clock, starts no goroutine, and does the same for the same inputs. It is not safe
@@ -25,7 +25,7 @@ type core struct {
 	source         wire.SourceID
 	limit          int // of attempts that are in flight together
 	republishAfter time.Duration
-	paused         func(wire.ClusterName) bool // clusters that nothing is published to
+	state          ClusterState // of the clusters that nothing is known of
 
 	works      map[workKey]*workRecord
 	clusters   map[wire.ClusterName]*clusterRecord
@@ -43,9 +43,9 @@ type core struct {
 // input is something that has happened.
 type input interface{ apply(d *core, now time.Time) }
 
-func newCore(source wire.SourceID, limit int, republishAfter time.Duration, paused func(wire.ClusterName) bool) *core {
+func newCore(source wire.SourceID, limit int, republishAfter time.Duration, state ClusterState) *core {
 	return &core{
-		source: source, limit: limit, republishAfter: republishAfter, paused: paused,
+		source: source, limit: limit, republishAfter: republishAfter, state: state,
 		works: make(map[workKey]*workRecord), clusters: make(map[wire.ClusterName]*clusterRecord),
 		roundRobin: workqueue.DefaultQueue[*clusterRecord](),
 	}
@@ -68,8 +68,8 @@ func (d *core) begin() bool {
 	for d.connection != 0 && d.roundRobin.Len() > 0 {
 		c := d.roundRobin.Pop()
 		c.inRoundRobin = false
-		if d.paused(c.name) {
-			continue // until it is resumed
+		if c.state != ClusterOpen {
+			continue // until it is open
 		}
 		w := c.queue.Pop()
 		if c.queue.Len() > 0 {
@@ -78,6 +78,7 @@ func (d *core) begin() bool {
 		if w.phase != queued {
 			continue // forgotten
 		}
+		c.underWay++
 		d.begun = append(d.begun, attempt{work: w, workRecord: *w})
 		d.move(w, taken)
 		w.intent = nothing

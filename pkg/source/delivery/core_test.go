@@ -27,7 +27,7 @@ type script struct {
 
 func newScript(t *testing.T) *script {
 	work := testWork("w", 1)
-	s := &script{t: t, core: newCore("hub1", 1, 30*time.Second, func(wire.ClusterName) bool { return false }), now: time.Unix(1000, 0), work: work, key: keyOf(work)}
+	s := &script{t: t, core: newCore("hub1", 1, 30*time.Second, ClusterOpen), now: time.Unix(1000, 0), work: work, key: keyOf(work)}
 	s.step(&connected{})
 	return s
 }
@@ -343,9 +343,9 @@ func TestAwaitingContact(t *testing.T) {
 // TestPausedCluster: nothing is published to a paused cluster until it is resumed; others are not
 // delayed.
 func TestPausedCluster(t *testing.T) {
-	paused := map[wire.ClusterName]bool{"paused": true}
-	s := &script{t: t, core: newCore("hub1", 1, time.Second, func(name wire.ClusterName) bool { return paused[name] }), now: time.Unix(1000, 0)}
+	s := &script{t: t, core: newCore("hub1", 1, time.Second, ClusterOpen), now: time.Unix(1000, 0)}
 	s.step(&connected{})
+	s.step(&clusterSet{cluster: "paused", state: ClusterPaused})
 	for _, k := range []workKey{{"a", "paused"}, {"b", "free"}, {"c", "paused"}, {"d", "free"}} {
 		s.step(workChanged{k})
 	}
@@ -364,12 +364,11 @@ func TestPausedCluster(t *testing.T) {
 		t.Errorf("attempts %v", got)
 	}
 	s.step(workLost{workKey{"e", "paused"}, 1})
-	s.step(clusterResumed{"nowhere"})
+	s.step(&clusterSet{cluster: "nowhere"})
 	if got := attempts(); len(got) > 0 {
 		t.Errorf("attempts %v for a paused cluster", got)
 	}
-	delete(paused, "paused")
-	s.step(clusterResumed{"paused"})
+	s.step(&clusterSet{cluster: "paused"})
 	if got := attempts(); !slices.Equal(got, []workKey{{"a", "paused"}, {"c", "paused"}, {"e", "paused"}}) {
 		t.Errorf("attempts after it is resumed: %v", got)
 	}

@@ -113,5 +113,5 @@ func (e *Engine) statusWith(stored StoredWork, hash string) (*workv1.ManifestWor
 	if err != nil || own != hash {
 		return nil, err
 	}
-	return reported(&e.config.Content(stored.Work).Status), nil
+	return reported(&e.config.Works.Content(stored.Work).Status), nil
 }

@@ -162,7 +162,7 @@ func (e *Engine) ownDigest(cluster wire.ClusterName, count int) (own []wire.Buck
 // compareDigest compares a digest with the works of its cluster, and requests what differs
 // (docs/protocol.md, Digest).
 func (e *Engine) compareDigest(ctx context.Context, cluster wire.ClusterName, d *wire.Digest) error {
-	if e.config.ClusterPaused(cluster) {
+	if e.stateOf(cluster) != ClusterOpen {
 		e.metrics.digests.WithLabelValues("paused").Inc()
 		e.noteDifferences(cluster, nil)
 		return nil

@@ -51,10 +51,6 @@ type Config struct {
 	// Works stores the works of the source; required.
 	Works WorkStore
 
-	// Content returns a work of Works with its whole spec and status, which Works may keep in another
-	// form: but for it, the Engine reads the metadata and the conditions of a work. It must not block.
-	// Default: the work itself.
-	Content func(work *workv1.ManifestWork) *workv1.ManifestWork
 	// Annotations are what a spec is published with where its work does not have them. Optional.
 	Annotations map[string]string
 	// PublishWorkers is the maximum number of concurrent publishes: 1 to 1024, default 64.
@@ -86,33 +82,16 @@ type Config struct {
 	// SignatureMaxAge is how old the signature of a status may be, and how far ahead of this clock.
 	// Negative: no limit, also not of what was signed before the Engine started; default 1 h.
 	SignatureMaxAge time.Duration
-	// Unknown decides about a work that an agent holds and the source does not have. It must not
-	// block. Default: [AnswerUnknown].
-	Unknown func(held wire.SpecVersion) UnknownAction
 
 	// Observe is called with each [Event], from several goroutines. It must not block. Optional.
 	Observe func(Event)
 
-	// ClusterPaused reports whether publishes to a cluster must wait until [Engine.ResumeCluster]
-	// is called for it. What its agents list and the source does not have is not kept. It must not
-	// block. Default: never.
-	ClusterPaused func(cluster wire.ClusterName) bool
-	// ClusterServed reports whether this program serves a cluster. Another one under the same source id
-	// serves the others: nothing is published to those, no status of theirs is stored, and what they say
-	// is dropped. [Engine.ClusterGained] and [Engine.ClusterLost] are called when it changes. ClusterPaused
-	// must be true for a cluster that is not served. It must not block. Default: all are served.
-	ClusterServed func(cluster wire.ClusterName) bool
+	// Clusters is the state of the clusters that [Engine.SetCluster] has not been called for; default
+	// [ClusterOpen].
+	Clusters ClusterState
 	// Part names the clusters that this program serves, to other programs under the same source id; see
 	// [instances.Config]. Empty: all of them.
 	Part string
-	// WorkPaused reports whether no spec of work is published until [Engine.WorkChanged] is called
-	// for it, also not as the answer to a resync request. Its deletion is. It must not block.
-	// Default: never.
-	WorkPaused func(work *workv1.ManifestWork) bool
-	// WriteDelivery is called for a work after [Engine.ReportDelivery]. Calls are serialized with
-	// those of [WorkStore.UpdateStatus] for that work, and retried likewise. Required for
-	// ReportDelivery.
-	WriteDelivery func(ctx context.Context, uid types.UID) error
 	// Quota is what each cluster may cost; the zero Rates are no limit. Default: [quota.Clusters].
 	Quota *quota.Rates
 	// InstanceInterval is how often this program announces itself to others under the same source id.
@@ -156,33 +135,13 @@ func (c *Config) setDefaults() error {
 	if c.Seal != nil && c.Sign == nil {
 		errs = append(errs, errors.New("Seal needs Sign: whoever can forge works can have a cluster tell what others hold"))
 	}
-	c.setFunctions()
-	return errors.Join(errs...)
-}
-
-// setFunctions sets the defaults of the functions.
-func (c *Config) setFunctions() {
 	if c.Sign == nil {
 		c.Sign = func(*cloudevents.Event) error { return nil }
-	}
-	if c.Content == nil {
-		c.Content = func(work *workv1.ManifestWork) *workv1.ManifestWork { return work }
-	}
-	if c.Unknown == nil {
-		c.Unknown = func(wire.SpecVersion) UnknownAction { return AnswerUnknown }
 	}
 	if c.Observe == nil {
 		c.Observe = func(Event) {}
 	}
-	if c.ClusterPaused == nil {
-		c.ClusterPaused = func(wire.ClusterName) bool { return false }
-	}
-	if c.WorkPaused == nil {
-		c.WorkPaused = func(*workv1.ManifestWork) bool { return false }
-	}
-	if c.WriteDelivery == nil {
-		c.WriteDelivery = func(context.Context, types.UID) error { return nil }
-	}
+	return errors.Join(errs...)
 }
 
 // Engine delivers the works of a source and receives their statuses. All methods are safe for
@@ -235,7 +194,7 @@ func New(config Config) (*Engine, error) {
 		config: config,
 		topics: topics,
 		quotas: quota.New[wire.ClusterName](quota.Config{Rates: *config.Quota, Subsystem: "source"}),
-		core:   newCore(config.Source, config.PublishWorkers, config.RepublishAfter, config.ClusterPaused),
+		core:   newCore(config.Source, config.PublishWorkers, config.RepublishAfter, config.Clusters),
 		tracer: tracing.New(config.TracerProvider),
 
 		attempts:      make(chan attempt, config.PublishWorkers),
@@ -319,7 +278,7 @@ func (e *Engine) WorkChanged(uid types.UID) { e.WorkChangedBy(uid, trace.SpanCon
 // cause may be invalid.
 func (e *Engine) WorkChangedBy(uid types.UID, cause trace.SpanContext) {
 	held, ok := e.config.Works.Get(uid)
-	if !ok || !e.serves(wire.ClusterName(held.Work.Namespace)) {
+	if !ok {
 		return
 	}
 	k := keyOf(held.Work)
@@ -331,7 +290,7 @@ func (e *Engine) WorkChangedBy(uid types.UID, cause trace.SpanContext) {
 // had this generation, or its generation is lower than before, as after the store was restored from
 // a backup. It does not block and may be called before Run.
 func (e *Engine) WorkRestored(uid types.UID) {
-	if held, ok := e.config.Works.Get(uid); ok && e.serves(wire.ClusterName(held.Work.Namespace)) {
+	if held, ok := e.config.Works.Get(uid); ok {
 		e.step(workRestored{keyOf(held.Work), repeat})
 	}
 }
@@ -339,10 +298,8 @@ func (e *Engine) WorkRestored(uid types.UID) {
 // WorkRemoved publishes the deletion of a work that was removed from the WorkStore, until its agent
 // reports Deleted; last is its last known state. It does not block and may be called before Run.
 func (e *Engine) WorkRemoved(last *workv1.ManifestWork) {
-	if e.serves(wire.ClusterName(last.Namespace)) {
-		meta := metadataFor(&last.ObjectMeta)
-		e.step(workRemoved{keyOf(last), removedWork{generation: wire.Generation(last.Generation), deletedAt: last.DeletionTimestamp, meta: &meta}})
-	}
+	meta := metadataFor(&last.ObjectMeta)
+	e.step(workRemoved{keyOf(last), removedWork{generation: wire.Generation(last.Generation), deletedAt: last.DeletionTimestamp, meta: &meta}})
 }
 
 // WorkLost publishes that the source does not know a work, as the answer to a resync request that
@@ -350,12 +307,10 @@ func (e *Engine) WorkRemoved(last *workv1.ManifestWork) {
 // The agent decides whether to believe it (docs/protocol.md, Source identity). last is its last
 // known state. It does not block and may be called before Run.
 func (e *Engine) WorkLost(last *workv1.ManifestWork) {
-	if e.serves(wire.ClusterName(last.Namespace)) {
-		e.step(workLost{keyOf(last), wire.Generation(last.Generation)})
-	}
+	e.step(workLost{keyOf(last), wire.Generation(last.Generation)})
 }
 
-// ReportDelivery has [Config.WriteDelivery] called for a work, whether the WorkStore returns it or
+// ReportDelivery has [WorkStore.WriteDelivery] called for a work, whether the WorkStore returns it or
 // not. It does not block.
 func (e *Engine) ReportDelivery(work *workv1.ManifestWork) {
 	e.statusQueue.add(keyOf(work), statusUpdate{name: work.Name, delivery: true})
@@ -370,21 +325,9 @@ func (e *Engine) StatusesLost(cluster wire.ClusterName) {
 	e.resyncQueue.add(cluster, resyncTask{requestStatuses: true})
 }
 
-// ResumeCluster publishes what waited while [Config.ClusterPaused] reported true for the cluster, and
-// has its agent ask again for what was not answered. It does not block.
-func (e *Engine) ResumeCluster(cluster wire.ClusterName) {
-	e.step(clusterResumed{cluster})
-	if !e.config.ClusterPaused(cluster) {
-		e.ProbeCluster(cluster)
-	}
-}
-
 // resealCluster publishes the works of a cluster again, whose key is another one than before. It
 // costs O(n) for n works of the cluster.
 func (e *Engine) resealCluster(cluster wire.ClusterName) {
-	if !e.serves(cluster) {
-		return
-	}
 	e.log.Info("the key of a cluster has changed, publishing its works again", "cluster", cluster)
 	for work := range e.config.Works.ListCluster(cluster) {
 		e.step(keyChanged{keyOf(work)})

@@ -39,6 +39,9 @@ func (o one) Clusters() iter.Seq[wire.ClusterName] {
 func (o one) UpdateStatus(context.Context, *wire.Status) error                { return nil }
 func (o one) SetCondition(context.Context, types.UID, metav1.Condition) error { return nil }
 func (o one) AgentAhead(types.UID, wire.Generation) bool                      { return false }
+func (o one) Content(work *workv1.ManifestWork) *workv1.ManifestWork          { return work }
+func (o one) Unknown(wire.SpecVersion) UnknownAction                          { return AnswerUnknown }
+func (o one) WriteDelivery(context.Context, types.UID) error                  { return nil }
 
 // FuzzReceive: every message is acknowledged once, and messages from other clusters than the work's
 // do not change its state.

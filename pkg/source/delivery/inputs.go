@@ -17,6 +17,9 @@ import (
 type workChanged struct{ key workKey }
 
 func (in workChanged) apply(d *core, _ time.Time) {
+	if !d.serves(in.key.cluster) {
+		return
+	}
 	w := d.ensure(in.key)
 	if w.removed != nil {
 		w.removed.again = true
@@ -32,6 +35,9 @@ type workRestored struct {
 }
 
 func (in workRestored) apply(d *core, _ time.Time) {
+	if !d.serves(in.key.cluster) {
+		return
+	}
 	w := d.ensure(in.key)
 	w.authoritative, w.confirmed = true, 0
 	w.setContent(w.content().withHash(in.key.uid, "", 0))
@@ -45,6 +51,9 @@ type workRemoved struct {
 }
 
 func (in workRemoved) apply(d *core, _ time.Time) {
+	if !d.serves(in.key.cluster) {
+		return
+	}
 	w := d.ensure(in.key)
 	w.setRemoved(&in.removed)
 	switch {
@@ -97,12 +106,19 @@ type workLost struct {
 	generation wire.Generation
 }
 
-func (in workLost) apply(d *core, _ time.Time) { d.deleteUnknown(in.key, in.generation, nil) }
+func (in workLost) apply(d *core, _ time.Time) {
+	if d.serves(in.key.cluster) {
+		d.deleteUnknown(in.key, in.generation, nil)
+	}
+}
 
 // keyChanged: the key of the cluster of a work is another one.
 type keyChanged struct{ key workKey }
 
 func (in keyChanged) apply(d *core, _ time.Time) {
+	if !d.serves(in.key.cluster) {
+		return
+	}
 	w := d.ensure(in.key)
 	if w.refused != nil && w.refused.condition.Reason == workv1.ReasonNoSealKey {
 		w.refused = nil
@@ -110,35 +126,40 @@ func (in keyChanged) apply(d *core, _ time.Time) {
 	d.want(w, repeat)
 }
 
-// clusterResumed: a cluster may not be paused any more.
-type clusterResumed struct{ cluster wire.ClusterName }
+// clusterSet: a cluster has this state from now on.
+type clusterSet struct {
+	cluster wire.ClusterName
+	state   ClusterState
+	// Set by step: what is known of the cluster is forgotten, and whether its works are published.
+	forgotten, opened bool
+}
 
-func (in clusterResumed) apply(d *core, _ time.Time) {
-	if c, ok := d.clusters[in.cluster]; ok && c.queue.Len() > 0 {
+func (in *clusterSet) apply(d *core, now time.Time) {
+	c := d.cluster(in.cluster)
+	before := c.state
+	c.state = in.state
+	if in.forgotten = before != in.state && (before == ClusterElsewhere || in.state == ClusterElsewhere); in.forgotten {
+		d.startAfresh(c)
+		c.gained = time.Time{}
+		if in.state != ClusterElsewhere {
+			c.gained = now
+		}
+	}
+	if in.opened = before != in.state && in.state == ClusterOpen; in.opened && c.queue.Len() > 0 {
 		d.enterRoundRobin(c)
 	}
+	d.release(c)
 }
 
-// clusterServed: this program serves a cluster from now on, or another one does. What is known of the
-// cluster is forgotten.
-type clusterServed struct {
-	cluster wire.ClusterName
-	here    bool
-}
-
-func (in clusterServed) apply(d *core, now time.Time) {
-	c := d.cluster(in.cluster)
+// startAfresh forgets what is known of a cluster but for its state: another program serves it, or has served it.
+func (d *core) startAfresh(c *clusterRecord) {
 	for i := c.works.len() - 1; i >= 0; i-- {
 		if w := c.works.list[i]; w.phase != inFlight {
 			d.forget(w)
 		}
 	}
-	c = d.cluster(in.cluster) // the last work may have been all that was known
-	c.gained, c.waiting, c.owing, c.distrust, c.divergence = time.Time{}, 0, false, distrust{}, nil
-	if in.here {
-		c.gained = now
-	}
-	d.release(c)
+	d.clusters[c.name] = c // the last work may have been all that was known
+	c.waiting, c.owing, c.distrust, c.divergence = 0, false, distrust{}, nil
 }
 
 // connected: there is a connection with this packet limit. All works whose last publish is not confirmed

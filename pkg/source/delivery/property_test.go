@@ -30,7 +30,7 @@ type model struct {
 	first, last map[workKey]wire.Generation
 	connected   uint64
 	connections int
-	paused      map[wire.ClusterName]bool
+	states      map[wire.ClusterName]ClusterState
 	pausedWork  map[workKey]bool
 	// wanted are the works of which something is to be published, begun the attempts under way.
 	wanted map[workKey]bool
@@ -44,10 +44,10 @@ type model struct {
 func newModel(t *testing.T, seed uint64) *model {
 	m := &model{
 		t: t, random: rand.New(rand.NewPCG(seed, 7)), now: time.Unix(1_790_000_000, 0), works: map[workKey]*workv1.ManifestWork{},
-		first: map[workKey]wire.Generation{}, last: map[workKey]wire.Generation{}, paused: map[wire.ClusterName]bool{}, pausedWork: map[workKey]bool{},
+		first: map[workKey]wire.Generation{}, last: map[workKey]wire.Generation{}, states: map[wire.ClusterName]ClusterState{}, pausedWork: map[workKey]bool{},
 		wanted: map[workKey]bool{}, holds: map[workKey]wire.Generation{},
 	}
-	m.core = newCore("hub1", modelLimit, 30*time.Second, func(name wire.ClusterName) bool { return m.paused[name] })
+	m.core = newCore("hub1", modelLimit, 30*time.Second, ClusterOpen)
 	return m
 }
 
@@ -64,15 +64,17 @@ func (m *model) step(in input, keys ...workKey) {
 	m.t.Helper()
 	m.log = append(m.log, fmt.Sprintf("%T %+v", in, keys))
 	for _, k := range keys {
-		m.wanted[k] = true
+		if m.serves(k.cluster) {
+			m.wanted[k] = true
+		}
 	}
 	for _, a := range m.core.step(m.now, in) {
 		m.log = append(m.log, fmt.Sprintf("  begins %v", a.key))
 		switch {
 		case m.connected == 0:
 			m.fail("%v begins without a connection", a.key)
-		case m.paused[a.key.cluster]:
-			m.fail("%v begins though its cluster is paused", a.key)
+		case m.states[a.key.cluster] != ClusterOpen:
+			m.fail("%v begins though its cluster is not open", a.key)
 		case slices.ContainsFunc(m.begun, func(b attempt) bool { return b.key == a.key }):
 			m.fail("%v begins twice", a.key)
 		}
@@ -110,7 +112,7 @@ func (m *model) check() {
 		if w.dueIndex > 0 {
 			scheduled++
 		}
-		if w.phase == queued && !m.paused[k.cluster] {
+		if w.phase == queued && m.states[k.cluster] == ClusterOpen {
 			waiting++
 			if !w.cluster.inRoundRobin {
 				m.fail("%v waits in a cluster that is not served", k)
@@ -203,6 +205,9 @@ func (m *model) receive() {
 	s := m.said[0]
 	m.said = m.said[1:]
 	k := workKey{uid: s.UID, cluster: s.Cluster}
+	if !m.serves(k.cluster) {
+		return // another program receives it
+	}
 	work, has := m.works[k]
 	in := &statusReceived{from: sender{"hub1", s.Cluster}, status: s, stored: StoredWork{Work: work, FirstGeneration: m.first[k]}, has: has, size: 1}
 	m.step(&heard{cluster: k.cluster})
@@ -228,6 +233,9 @@ func (m *model) connect() {
 
 // resync has the agent of a cluster list what it holds.
 func (m *model) resync(cluster wire.ClusterName) {
+	if !m.serves(cluster) {
+		return
+	}
 	listed := worksListed{cluster: cluster, counts: func(have *wire.SpecVersion) bool {
 		work, ok := m.works[workKey{have.UID, cluster}]
 		return ok && have.Generation <= wire.Generation(work.Generation)
@@ -256,6 +264,27 @@ func (m *model) resync(cluster wire.ClusterName) {
 	}
 	m.step(asked, wanted...)
 }
+
+// set sets the state of a cluster. What is wanted of one that is elsewhere is forgotten, and its works are looked at
+// when it is no longer.
+func (m *model) set(cluster wire.ClusterName, state ClusterState) {
+	before := m.states[cluster]
+	m.states[cluster] = state
+	if before != state && (before == ClusterElsewhere || state == ClusterElsewhere) {
+		maps.DeleteFunc(m.wanted, func(k workKey, _ bool) bool { return k.cluster == cluster })
+	}
+	m.step(&clusterSet{cluster: cluster, state: state})
+	if before == ClusterElsewhere && state != ClusterElsewhere {
+		for _, k := range sorted(m.works) {
+			if k.cluster == cluster {
+				m.step(workChanged{k}, k)
+			}
+		}
+	}
+}
+
+// serves reports whether the works of a cluster count.
+func (m *model) serves(cluster wire.ClusterName) bool { return m.states[cluster] != ClusterElsewhere }
 
 func sorted[V any](works map[workKey]V) []workKey {
 	return slices.SortedFunc(maps.Keys(works), func(a, b workKey) int {
@@ -294,8 +323,7 @@ func (m *model) act() {
 	case n < 88:
 		m.resync(k.cluster)
 	case n < 90:
-		m.paused[k.cluster] = !m.paused[k.cluster]
-		m.step(clusterResumed{k.cluster})
+		m.set(k.cluster, ClusterState(m.random.IntN(3)))
 	case n < 92:
 		if m.pausedWork[k] = !m.pausedWork[k]; !m.pausedWork[k] && m.works[k] != nil {
 			m.step(workChanged{k}, k)
@@ -309,8 +337,7 @@ func (m *model) act() {
 // settle has everything work for long.
 func (m *model) settle() {
 	for _, cluster := range []wire.ClusterName{"c0", "c1"} {
-		m.paused[cluster] = false
-		m.step(clusterResumed{cluster})
+		m.set(cluster, ClusterOpen)
 	}
 	clear(m.pausedWork)
 	m.connect()

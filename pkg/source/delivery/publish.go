@@ -10,7 +10,6 @@ import (
 	cloudevents "github.com/cloudevents/sdk-go/v2/event"
 	"go.opentelemetry.io/otel/trace"
 
-	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/runtime/tracing"
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/wire"
@@ -25,9 +24,6 @@ func (e *Engine) step(in input) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, a := range e.core.step(time.Now(), in) {
-		if e.config.ClusterServed != nil {
-			a.cluster.underWay++ // ClusterPaused has said that it is served
-		}
 		e.attempts <- a // has room for all that are in flight
 	}
 	due := e.core.nextDue()
@@ -54,10 +50,7 @@ func (e *Engine) runPublishes(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case a := <-e.attempts:
-			running.Go(func() {
-				e.publish(ctx, a)
-				e.end(a.key.cluster)
-			})
+			running.Go(func() { e.publish(ctx, a) })
 		}
 	}
 }
@@ -65,11 +58,12 @@ func (e *Engine) runPublishes(ctx context.Context) {
 // publish carries out an attempt and passes its end to the core.
 func (e *Engine) publish(ctx context.Context, a attempt) {
 	ended := &attemptEnded{attempt: a, began: time.Now()}
-	work := e.currentWork(a.key)
+	stored := e.currentWork(a.key)
+	work := stored.Work
 	ended.plan = planPublish(&a.workRecord, work, e.config.Source, ended.began)
 	p, change := ended.plan, e.changeOf(&a, ended.plan)
 	switch {
-	case p.spec != nil && !p.spec.IsDeletion() && work.DeletionTimestamp == nil && e.config.WorkPaused(work):
+	case p.spec != nil && !p.spec.IsDeletion() && work.DeletionTimestamp == nil && stored.Paused:
 		ended.paused, ended.holds = true, confirmedBy(work)
 		e.step(ended)
 		return
@@ -87,7 +81,7 @@ func (e *Engine) publish(ctx context.Context, a attempt) {
 	p.spec.SourceIdentity, p.spec.Accepts = e.identity, wire.AcceptedBySources
 	if !p.spec.IsDeletion() {
 		p.spec.Meta.Annotations = withDefaults(p.spec.Meta.Annotations, e.config.Annotations)
-		p.spec.Bundle = wire.NewBundle(&e.config.Content(work).Spec)
+		p.spec.Bundle = wire.NewBundle(&e.config.Works.Content(work).Spec)
 	}
 	sent, err := e.publishSpec(ctx, p.spec, a.specBase(p, ended.began), e.tracer.Root(change, tracedSpec(p.spec)))
 	published.NobodyListens, published.Err, published.contentHash, published.Ended = sent.nobody, err, sent.contentHash, time.Now()
@@ -133,13 +127,13 @@ func (e *Engine) logPublished(ctx context.Context, p *Publication) {
 	}
 }
 
-// currentWork returns the work of k from the store, nil if the source does not have it.
-func (e *Engine) currentWork(k workKey) *workv1.ManifestWork {
+// currentWork returns the work of k from the store, the zero value if the source does not have it.
+func (e *Engine) currentWork(k workKey) StoredWork {
 	stored, ok := e.config.Works.Get(k.uid)
 	if !ok || wire.ClusterName(stored.Work.Namespace) != k.cluster {
-		return nil
+		return StoredWork{}
 	}
-	return stored.Work
+	return stored
 }
 
 // sentSpec is what was published of a spec.

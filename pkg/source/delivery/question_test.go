@@ -99,7 +99,7 @@ func TestStatusesAreBounded(t *testing.T) {
 // half of them are stored.
 func TestWaitingStatuses(t *testing.T) {
 	const mib = 1 << 20
-	d := newCore("hub1", 0, time.Second, nil)
+	d := newCore("hub1", 0, time.Second, ClusterOpen)
 	for range 16 {
 		if room, _ := d.waits("a", mib); !room {
 			t.Fatal("no room")

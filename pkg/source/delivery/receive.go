@@ -85,7 +85,7 @@ func (e *Engine) receive(_ context.Context, m transport.Message) {
 	}
 	source, cluster, _ := wire.TopicSender(m.Topic)
 	from := sender{source: source, cluster: cluster}
-	if !e.serves(cluster) {
+	if e.stateOf(cluster) == ClusterElsewhere {
 		e.decided(m, from, "unknown", notServed, nil)
 		return
 	}

@@ -133,7 +133,7 @@ func (e *Engine) answerSpecResync(r *wire.SpecResync) (unknown []wire.SpecVersio
 			}
 		}
 	})
-	paused := e.config.ClusterPaused(r.Cluster)
+	paused := e.stateOf(r.Cluster) != ClusterOpen
 	if r.Partial || paused {
 		gone = e.held(r, paused, gone)
 	}
@@ -216,7 +216,7 @@ func (e *Engine) requestedWorks(r *wire.SpecResync) iter.Seq[*workv1.ManifestWor
 	}
 	return func(yield func(*workv1.ManifestWork) bool) {
 		for _, have := range r.Versions {
-			if work := e.currentWork(workKey{uid: have.UID, cluster: r.Cluster}); work != nil && !yield(work) {
+			if work := e.currentWork(workKey{uid: have.UID, cluster: r.Cluster}).Work; work != nil && !yield(work) {
 				return
 			}
 		}
@@ -281,7 +281,7 @@ func (e *Engine) contentHash(work *workv1.ManifestWork) string {
 	if known := w.content(); known.hash != "" && known.generation == generation {
 		return known.hash
 	}
-	hash, err := wire.ContentHash(wire.NewBundle(&e.config.Content(work).Spec))
+	hash, err := wire.ContentHash(wire.NewBundle(&e.config.Works.Content(work).Spec))
 	if err != nil {
 		e.log.Error("spec cannot be hashed", "work", work.Name, "uid", work.UID, "cluster", work.Namespace, "error", err)
 		return ""
@@ -384,7 +384,7 @@ func (e *Engine) statusHash(work *workv1.ManifestWork) (string, error) {
 		return w.hash, nil
 	}
 	e.mu.Unlock()
-	hash, err := wire.StatusHash(reported(&e.config.Content(work).Status))
+	hash, err := wire.StatusHash(reported(&e.config.Works.Content(work).Status))
 	if err != nil {
 		return "", err
 	}

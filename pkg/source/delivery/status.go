@@ -134,7 +134,7 @@ func (e *Engine) writeStatus(ctx context.Context, k workKey, u statusUpdate) (re
 	if ctx.Err() == nil {
 		e.log.Warn("status update failed, retrying", "work", u.name, "uid", k.uid, "cluster", k.cluster, "error", err)
 	}
-	return e.serves(k.cluster)
+	return e.stateOf(k.cluster) != ClusterElsewhere
 }
 
 func (e *Engine) updateStore(ctx context.Context, k workKey, u statusUpdate) error {
@@ -156,7 +156,7 @@ func (e *Engine) updateStore(ctx context.Context, k workKey, u statusUpdate) err
 		return e.config.Works.SetCondition(ctx, k.uid, *u.refused)
 	}
 	if u.delivery && u.status == nil {
-		return e.config.WriteDelivery(ctx, k.uid)
+		return e.config.Works.WriteDelivery(ctx, k.uid)
 	}
 	return nil
 }
