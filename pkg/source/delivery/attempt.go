@@ -15,7 +15,7 @@ const (
 
 // attemptEnded is the end of an attempt, which began at began and was planned.
 type attemptEnded struct {
-	attempt
+	*attempt
 	plan   plan
 	began  time.Time
 	paused bool            // nothing was published, because the work is paused

@@ -91,28 +91,6 @@ func (d *core) countClusters(match func(*clusterRecord) bool) (n int) {
 	return n
 }
 
-// The pace of the questions of one cluster: its resync requests and digests. An agent asks a few times when it
-// connects, and sends a digest a minute. Further questions are merged and wait.
-const (
-	questionBurst    = 10
-	questionInterval = 2 * time.Second
-)
-
-// mayAsk reports whether a question of a cluster may be answered now, and counts it if so.
-func (d *core) mayAsk(name wire.ClusterName, now time.Time) bool {
-	d.sweep(now)
-	c := d.cluster(name)
-	full := c.askAgain
-	if full.Before(now) {
-		full = now
-	}
-	if full = full.Add(questionInterval); full.Sub(now) > questionBurst*questionInterval {
-		return false
-	}
-	c.askAgain = full
-	return true
-}
-
 // workSet is a set of works of one cluster. A work has its position in each kind of set, so that all
 // operations cost O(1), and the order depends on nothing but the operations.
 type workSet struct {

@@ -39,21 +39,10 @@ func (d *core) serves(cluster wire.ClusterName) bool { return d.stateOf(cluster)
 // returned with ClusterElsewhere, see [Engine.Busy]. It does not block.
 func (e *Engine) SetCluster(cluster wire.ClusterName, state ClusterState) {
 	in := &clusterSet{cluster: cluster, state: state}
-	e.step(in)
-	switch {
-	case in.forgotten:
-		// What waits, as after a write that failed, may be older than what another program stores.
-		e.statusQueue.clear(func(k workKey) bool { return k.cluster == cluster })
-		e.resyncQueue.clear(func(name wire.ClusterName) bool { return name == cluster })
-		if state == ClusterElsewhere {
-			return
-		}
+	if e.step(in); in.found {
 		for work := range e.config.Works.ListCluster(cluster) {
 			e.WorkChanged(work.UID)
 		}
-		e.resyncQueue.add(cluster, resyncTask{requestStatuses: true, probe: true})
-	case in.opened:
-		e.ProbeCluster(cluster)
 	}
 }
 
@@ -62,27 +51,6 @@ func (e *Engine) stateOf(cluster wire.ClusterName) ClusterState {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.core.stateOf(cluster)
-}
-
-// begin notes that a question or a write about a cluster is under way until end is called. It reports
-// false if this program does not serve the cluster.
-func (e *Engine) begin(cluster wire.ClusterName) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if !e.core.serves(cluster) {
-		return false
-	}
-	e.core.cluster(cluster).underWay++
-	return true
-}
-
-// end ends what begin began.
-func (e *Engine) end(cluster wire.ClusterName) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	c := e.core.cluster(cluster)
-	c.underWay--
-	e.core.release(c)
 }
 
 // Busy reports whether something about a cluster is under way: a publish, or a write about its works.

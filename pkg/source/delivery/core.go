@@ -5,6 +5,7 @@ import (
 
 	"k8s.io/client-go/util/workqueue"
 
+	"github.com/workwire/workwire/pkg/runtime/quota"
 	"github.com/workwire/workwire/pkg/wire"
 )
 
@@ -24,6 +25,7 @@ import (
 type core struct {
 	source         wire.SourceID
 	limit          int // of attempts that are in flight together
+	quotas         *quota.Quotas[wire.ClusterName]
 	republishAfter time.Duration
 	state          ClusterState // of the clusters that nothing is known of
 
@@ -31,36 +33,49 @@ type core struct {
 	clusters   map[wire.ClusterName]*clusterRecord
 	swept      time.Time                       // when sweep did something
 	roundRobin workqueue.Queue[*clusterRecord] // clusters whose queue is not empty
-	due        schedule                        // works to look at later
+	due        schedule[*workRecord]           // works to look at later
+	asks       jobs[wire.ClusterName, resyncTask]
+	stores     jobs[workKey, statusUpdate]
 	// connection is the number of the current connection, 0 for none.
 	connection, lastConnection uint64
 	roundTrip                  roundTrip // from a publish to the first status of it
 
 	inPhase [phases]int // works by phase
-	begun   []attempt   // by the last step
+	actions []action    // of the last step
 }
+
+// action is what the step of a core has begun: an [*attempt] to publish, [*asking] or [*storing], each of which ends
+// with an input; or an [Event] that somebody may want to know.
+type action any
 
 // input is something that has happened.
 type input interface{ apply(d *core, now time.Time) }
 
-func newCore(source wire.SourceID, limit int, republishAfter time.Duration, state ClusterState) *core {
-	return &core{
-		source: source, limit: limit, republishAfter: republishAfter, state: state,
-		works: make(map[workKey]*workRecord), clusters: make(map[wire.ClusterName]*clusterRecord),
+func newCore(config *Config) *core {
+	d := &core{
+		source: config.Source, limit: config.PublishWorkers, republishAfter: config.RepublishAfter, state: config.Clusters,
+		quotas: quota.New[wire.ClusterName](quota.Config{Rates: *config.Quota, Subsystem: "source"}),
+		works:  make(map[workKey]*workRecord), clusters: make(map[wire.ClusterName]*clusterRecord),
 		roundRobin: workqueue.DefaultQueue[*clusterRecord](),
+		asks:       newJobs[wire.ClusterName](resyncWorkers, mergeResyncTasks),
 	}
+	d.stores = newJobs[workKey](config.StatusWorkers, d.mergeStatusUpdates)
+	return d
 }
 
-// step handles an input. It returns the attempts to begin, which are valid until the next call.
-func (d *core) step(now time.Time, in input) []attempt {
-	clear(d.begun)
-	d.begun = d.begun[:0]
+// step handles an input. It returns the actions that follow, in this order, which are valid until the next call.
+func (d *core) step(now time.Time, in input) []action {
+	clear(d.actions)
+	d.actions = d.actions[:0]
 	in.apply(d, now)
 	d.requeueDue(now)
 	for d.inPhase[inFlight] < d.limit && d.begin() {
 	}
-	return d.begun
+	d.beginJobs(now)
+	return d.actions
 }
+
+func (d *core) act(a action) { d.actions = append(d.actions, a) }
 
 // begin begins an attempt for the next work, by round robin over the clusters. It returns false
 // if no work is ready or there is no connection.
@@ -79,7 +94,7 @@ func (d *core) begin() bool {
 			continue // forgotten
 		}
 		c.underWay++
-		d.begun = append(d.begun, attempt{work: w, workRecord: *w})
+		d.act(&attempt{work: w, workRecord: *w})
 		d.move(w, taken)
 		w.intent = nothing
 		return true
@@ -91,8 +106,8 @@ func (d *core) begin() bool {
 // whose cluster sent a message since. Other unconfirmed works await contact.
 func (d *core) requeueDue(now time.Time) {
 	for d.connection != 0 {
-		w := d.due.pop(now)
-		if w == nil {
+		w, ok := d.due.pop(now)
+		if !ok {
 			return
 		}
 		next := w.publishedAt.Add(d.pause(w))
@@ -107,13 +122,21 @@ func (d *core) requeueDue(now time.Time) {
 	}
 }
 
-// nextDue returns when time alone has a work published or looked at; zero: never.
+// nextDue returns when time alone has something done; zero: never.
 func (d *core) nextDue() time.Time {
-	if d.connection == 0 {
-		return time.Time{}
+	due := earlier(d.asks.due.next(), d.stores.due.next())
+	if d.connection != 0 {
+		due = earlier(due, d.due.next())
 	}
-	at, _ := d.due.next()
-	return at
+	return due
+}
+
+// earlier returns the earlier one of two times, of which the zero one is never.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
 }
 
 // pending returns the number of works that are queued or in flight.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -156,11 +157,14 @@ type Engine struct {
 	fail       context.CancelCauseFunc // ends Run with an error
 	signatures signing.Window
 
-	mu       sync.Mutex
-	core     *core        // guarded by mu
-	attempts chan attempt // that have begun
-	due      time.Time    // guarded by mu: when timer passes the time to core; zero: never
-	timer    *time.Timer  // guarded by mu
+	mu        sync.Mutex
+	core      *core       // guarded by mu
+	begun     chan action // to be carried out
+	due       time.Time   // guarded by mu: when timer passes the time to core; zero: never
+	timer     *time.Timer // guarded by mu
+	events    []Event     // guarded by mu: to be observed
+	observed  []Event     // guarded by mu: memory for events
+	observing bool        // guarded by mu: somebody passes on events
 
 	refusedLines    flowcontrol.PassiveRateLimiter // of the log
 	refusedUnlogged int                            // guarded by mu: refused statuses since the last line
@@ -172,10 +176,7 @@ type Engine struct {
 	// contents are the bases of spec deltas.
 	contents publishedContents
 
-	received    *fairqueue.Line[transport.Message, wire.ClusterName]
-	statusQueue *keyedQueue[workKey, statusUpdate]
-	resyncQueue *keyedQueue[wire.ClusterName, resyncTask]
-	quotas      *quota.Quotas[wire.ClusterName]
+	received *fairqueue.Line[transport.Message, wire.ClusterName]
 
 	tracer   *tracing.Tracer           // nil: none
 	changes  *tracing.Changes[workKey] // to be published
@@ -193,11 +194,10 @@ func New(config Config) (*Engine, error) {
 	e := &Engine{
 		config: config,
 		topics: topics,
-		quotas: quota.New[wire.ClusterName](quota.Config{Rates: *config.Quota, Subsystem: "source"}),
-		core:   newCore(config.Source, config.PublishWorkers, config.RepublishAfter, config.Clusters),
+		core:   newCore(&config),
 		tracer: tracing.New(config.TracerProvider),
 
-		attempts:      make(chan attempt, config.PublishWorkers),
+		begun:         make(chan action, config.PublishWorkers+config.StatusWorkers+resyncWorkers),
 		refusedLines:  flowcontrol.NewTokenBucketPassiveRateLimiter(refusedLogRate, refusedLogBurst),
 		recent:        newRecentStatuses(),
 		contentHashes: flowcontrol.NewTokenBucketPassiveRateLimiter(contentHashRate, contentHashBurst),
@@ -209,12 +209,9 @@ func New(config Config) (*Engine, error) {
 		_, cluster, _ := wire.TopicSender(m.Topic)
 		return cluster
 	})
-	e.statusQueue = newKeyedQueue(func(k workKey) wire.ClusterName { return k.cluster }, e.mergeStatusUpdates, e.writeStatus)
-	e.statusQueue.admit = e.admitStatus
-	e.resyncQueue = newKeyedQueue(func(name wire.ClusterName) wire.ClusterName { return name }, mergeResyncTasks, e.runResync)
 	e.instances = instances.New(instances.Config{
 		Source: config.Source, Part: config.Part, Topics: topics, Transport: config.Transport, Interval: config.InstanceInterval,
-		OnChange: func(others []instances.Other) { e.observe(InstancesChanged{others}) }, Logger: e.log,
+		OnChange: func(others []instances.Other) { e.report(InstancesChanged{others}) }, Logger: e.log,
 	}, time.Now())
 	if e.metrics, err = newMetrics(config.Registerer, e); err != nil {
 		return nil, fmt.Errorf("source %q: register metrics: %w", config.Source, err)
@@ -241,9 +238,7 @@ func (e *Engine) Run(ctx context.Context) error {
 		}
 	}
 	running.Go(func() { e.config.Seal.Run(ctx, e.resealCluster) })
-	running.Go(func() { e.runPublishes(ctx) })
-	running.Go(func() { e.statusQueue.run(ctx, e.config.StatusWorkers) })
-	running.Go(func() { e.resyncQueue.run(ctx, resyncWorkers) })
+	running.Go(func() { e.runActions(ctx) })
 	running.Go(func() { e.received.Run(ctx, e.receive) })
 	for name := range e.config.Works.Clusters() {
 		for work := range e.config.Works.ListCluster(name) {
@@ -256,7 +251,7 @@ func (e *Engine) Run(ctx context.Context) error {
 		Received:      func(_ context.Context, m transport.Message) { e.received.Add(m) },
 		Lost: func(reason error) {
 			e.log.Info("connection lost", "reason", reason)
-			e.observe(ConnectionChanged{})
+			e.report(ConnectionChanged{})
 		},
 	})
 	var lost *UnknownWorksError
@@ -313,16 +308,20 @@ func (e *Engine) WorkLost(last *workv1.ManifestWork) {
 // ReportDelivery has [WorkStore.WriteDelivery] called for a work, whether the WorkStore returns it or
 // not. It does not block.
 func (e *Engine) ReportDelivery(work *workv1.ManifestWork) {
-	e.statusQueue.add(keyOf(work), statusUpdate{name: work.Name, delivery: true})
+	e.step(storeWanted{keyOf(work), statusUpdate{name: work.Name, delivery: true}})
 }
 
 // StatusesPending returns how many works have a status that is not written yet.
-func (e *Engine) StatusesPending() int { return e.statusQueue.len() }
+func (e *Engine) StatusesPending() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return len(e.core.stores.byKey)
+}
 
 // StatusesLost asks the agents of a cluster for the statuses that the WorkStore does not have: they
 // may be older than before, as after the store was restored from a backup. It does not block.
 func (e *Engine) StatusesLost(cluster wire.ClusterName) {
-	e.resyncQueue.add(cluster, resyncTask{requestStatuses: true})
+	e.step(asked{cluster, resyncTask{requestStatuses: true}})
 }
 
 // resealCluster publishes the works of a cluster again, whose key is another one than before. It
@@ -336,7 +335,7 @@ func (e *Engine) resealCluster(cluster wire.ClusterName) {
 
 // ProbeCluster asks the cluster's agents for a message, which becomes a [ClusterHeard]. It does not block.
 func (e *Engine) ProbeCluster(cluster wire.ClusterName) {
-	e.resyncQueue.add(cluster, resyncTask{probe: true})
+	e.step(asked{cluster, resyncTask{probe: true}})
 }
 
 // LastHeard returns when the last message from a cluster with works arrived in this run; zero: none has.
@@ -358,14 +357,11 @@ func (e *Engine) Connected() bool {
 
 // connected handles a new connection, which lasts until ctx ends.
 func (e *Engine) connected(ctx context.Context, c transport.Connection) {
-	in := &connected{limit: c.Limit}
+	in := &connected{limit: c.Limit, clusters: slices.Sorted(e.config.Works.Clusters())}
+	e.report(ConnectionChanged{Up: true})
+	e.log.Info("connected", "resumed", c.Resumed, "packetLimit", c.Limit)
 	e.step(in)
 	context.AfterFunc(ctx, func() { e.step(disconnected{in.number}) })
-	e.observe(ConnectionChanged{Up: true})
-	e.log.Info("connected", "resumed", c.Resumed, "packetLimit", c.Limit)
-	for name := range e.config.Works.Clusters() {
-		e.resyncQueue.add(name, resyncTask{requestStatuses: true})
-	}
 	e.probeAllClusters(ctx)
 	e.instances.Run(ctx)
 }

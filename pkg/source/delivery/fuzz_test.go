@@ -79,7 +79,7 @@ func FuzzReceive(f *testing.F) {
 			t.Fatalf("acknowledged %d times", acks)
 		}
 		_, from, _ := wire.TopicSender(topic)
-		if known := l.core.works[keyOf(works.work)]; from != "cluster1" && (known.confirmed != 0 || known.sequences != (Sequences{}) || l.statusQueue.len() != 0) {
+		if known := l.core.works[keyOf(works.work)]; from != "cluster1" && (known.confirmed != 0 || known.sequences != (Sequences{}) || l.StatusesPending() != 0) {
 			t.Fatalf("a message from %q changed %+v", from, known)
 		}
 	})
@@ -134,7 +134,7 @@ func FuzzUntrusted(f *testing.F) {
 			changed.Extensions()["signature"] == e.Extensions()["signature"]
 		l.receive(t.Context(), transport.Message{Topic: topic, Event: changed, Ack: func() {}})
 		known := l.core.works[keyOf(works.work)]
-		if !same && (known.confirmed != 0 || known.signed != 0 || known.sequences != (Sequences{}) || l.statusQueue.len() != 0) {
+		if !same && (known.confirmed != 0 || known.signed != 0 || known.sequences != (Sequences{}) || l.StatusesPending() != 0) {
 			t.Fatalf("%s = %q on topic %q changed %+v", name, value, topic, known)
 		}
 	})

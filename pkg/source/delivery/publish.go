@@ -19,13 +19,24 @@ import (
 // forever.
 const publishTimeout = time.Minute
 
-// step passes an input to the core, and has the attempts carried out that begin with it.
+// step passes an input to the core, and has the actions carried out that follow.
 func (e *Engine) step(in input) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, a := range e.core.step(time.Now(), in) {
-		e.attempts <- a // has room for all that are in flight
+		switch a.(type) {
+		case *attempt, *asking, *storing:
+			e.begun <- a // has room for all that are under way
+		default:
+			e.events = append(e.events, a)
+		}
 	}
+	e.setTimer(in)
+	e.passOn()
+}
+
+// setTimer has the core learn that time has passed when something is due. e.mu must be held.
+func (e *Engine) setTimer(in input) {
 	due := e.core.nextDue()
 	if _, passed := in.(timePassed); due.Equal(e.due) && !passed {
 		return
@@ -41,27 +52,36 @@ func (e *Engine) step(in input) {
 	}
 }
 
-// runPublishes carries out attempts until ctx ends and all publishes have returned.
-func (e *Engine) runPublishes(ctx context.Context) {
+// runActions carries out actions until ctx ends and all of them have returned.
+func (e *Engine) runActions(ctx context.Context) {
 	var running sync.WaitGroup
 	defer running.Wait()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case a := <-e.attempts:
-			running.Go(func() { e.publish(ctx, a) })
+		case a := <-e.begun:
+			running.Go(func() {
+				switch a := a.(type) {
+				case *attempt:
+					e.publish(ctx, a)
+				case *asking:
+					e.ask(ctx, a)
+				case *storing:
+					e.store(ctx, a)
+				}
+			})
 		}
 	}
 }
 
 // publish carries out an attempt and passes its end to the core.
-func (e *Engine) publish(ctx context.Context, a attempt) {
+func (e *Engine) publish(ctx context.Context, a *attempt) {
 	ended := &attemptEnded{attempt: a, began: time.Now()}
 	stored := e.currentWork(a.key)
 	work := stored.Work
 	ended.plan = planPublish(&a.workRecord, work, e.config.Source, ended.began)
-	p, change := ended.plan, e.changeOf(&a, ended.plan)
+	p, change := ended.plan, e.changeOf(a, ended.plan)
 	switch {
 	case p.spec != nil && !p.spec.IsDeletion() && work.DeletionTimestamp == nil && stored.Paused:
 		ended.paused, ended.holds = true, confirmedBy(work)
@@ -77,7 +97,7 @@ func (e *Engine) publish(ctx context.Context, a attempt) {
 		deletion: p.spec.IsDeletion(), repeated: a.published == p.revision && a.intent != reply,
 	}
 	published.topic, _ = e.topics.Specs(a.key.cluster) // publishSpec fails if there is none
-	e.observe(published)
+	e.report(published)
 	p.spec.SourceIdentity, p.spec.Accepts = e.identity, wire.AcceptedBySources
 	if !p.spec.IsDeletion() {
 		p.spec.Meta.Annotations = withDefaults(p.spec.Meta.Annotations, e.config.Annotations)
@@ -91,9 +111,9 @@ func (e *Engine) publish(ctx context.Context, a attempt) {
 	}
 	e.logPublished(ctx, &published)
 	e.step(ended)
-	e.observe(published)
+	e.report(published)
 	if ended.refused != nil && work != nil {
-		e.statusQueue.add(a.key, statusUpdate{name: work.Name, refused: &ended.refused.condition})
+		e.step(storeWanted{a.key, statusUpdate{name: work.Name, refused: &ended.refused.condition}})
 	}
 	switch {
 	case published.result() == "failed":

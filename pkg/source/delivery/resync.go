@@ -7,7 +7,6 @@ import (
 	"iter"
 	"log/slog"
 	"slices"
-	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -65,20 +64,9 @@ func mergeResyncTasks(older, newer resyncTask) resyncTask {
 	return newer
 }
 
-// runResync carries out the task of a cluster. It reports whether to retry.
-func (e *Engine) runResync(ctx context.Context, name wire.ClusterName, r resyncTask) (retry bool) {
-	if !e.begin(name) {
-		return false
-	}
-	defer e.end(name)
-	listed := r.question.works()
-	if r.owed && e.quotas.Wait(name, message, time.Now()) > 0 {
-		return true
-	}
-	if (listed >= 0 || r.digest != nil || r.owed) && (listed > freeQuestion || e.hasWorks(name)) && !e.mayAsk(name) {
-		e.metrics.questionsPaced.Inc()
-		return true
-	}
+// ask carries out a, and tells the core how that has ended.
+func (e *Engine) ask(ctx context.Context, a *asking) {
+	name, r := a.job.cluster, &a.task
 	request := r.question.request()
 	var unknown []wire.SpecVersion
 	if request != nil {
@@ -99,6 +87,7 @@ func (e *Engine) runResync(ctx context.Context, name wire.ClusterName, r resyncT
 	if r.digest != nil && err == nil {
 		err = e.compareDigest(ctx, name, r.digest)
 	}
+	retry := false
 	var tooLarge *transport.TooLargeError
 	var invalidCluster *invalidClusterError
 	switch {
@@ -108,16 +97,9 @@ func (e *Engine) runResync(ctx context.Context, name wire.ClusterName, r resyncT
 		e.log.Error("status resync request refused, not retrying", "cluster", name, "error", err)
 	default:
 		e.log.Warn("status resync request failed, retrying", "cluster", name, "error", err)
-		return true
+		retry = true
 	}
-	return false
-}
-
-// mayAsk reports whether a question of a cluster may be answered now, and counts it if so.
-func (e *Engine) mayAsk(name wire.ClusterName) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.core.mayAsk(name, time.Now())
+	e.step(askEnded{a, retry})
 }
 
 // answerSpecResync enqueues the works that r requests (docs/protocol.md, Spec resync). It returns
@@ -143,18 +125,18 @@ func (e *Engine) answerSpecResync(r *wire.SpecResync) (unknown []wire.SpecVersio
 		return nil
 	}
 	if !paused {
-		e.observe(UnknownWorks{r.Cluster, unknown, r.Source == e.config.Source && len(r.Versions) > 0 && !r.Partial})
+		e.report(UnknownWorks{r.Cluster, unknown, r.Source == e.config.Source && len(r.Versions) > 0 && !r.Partial})
 	}
-	overruled := sets.New(e.overrule(r, works)...)
+	overruled := e.overrule(r, works)
 	if r.Partial {
 		send = append(send, e.contentless(r, works)...)
 	}
 	postponed := e.noteAnswer(r, works, send, overruled, deletions)
 	for _, have := range r.Versions {
-		if own, ok := works[have.UID]; ok && have.Generation > wire.Generation(own.Generation) && !overruled.Has(have.UID) {
+		if own, ok := works[have.UID]; ok && have.Generation > wire.Generation(own.Generation) && !slices.Contains(overruled, have.UID) {
 			e.log.Warn("agent holds a higher generation than the source", "work", own.Name, "uid", have.UID, "cluster", r.Cluster,
 				"generation", have.Generation, "sourceGeneration", own.Generation)
-			e.statusQueue.add(keyOf(own), statusUpdate{name: own.Name, agentGeneration: have.Generation})
+			e.step(storeWanted{keyOf(own), statusUpdate{name: own.Name, agentGeneration: have.Generation}})
 		}
 	}
 	e.countAnswers(r, paused, resyncAnswers{
@@ -165,17 +147,17 @@ func (e *Engine) answerSpecResync(r *wire.SpecResync) (unknown []wire.SpecVersio
 
 // noteAnswer passes the answer to r to the core, in turns, so that other clusters do not wait: works are published,
 // and deletions of works that the source does not have. It returns how many of these have to wait for another request.
-func (e *Engine) noteAnswer(r *wire.SpecResync, works map[types.UID]*workv1.ManifestWork, send []types.UID, overruled sets.Set[types.UID],
+func (e *Engine) noteAnswer(r *wire.SpecResync, works map[types.UID]*workv1.ManifestWork, send []types.UID, overruled []types.UID,
 	deletions []unknownDeletion) (postponed int) {
 	counts := func(have *wire.SpecVersion) bool {
 		own, ok := works[have.UID]
-		return ok && have.Generation <= wire.Generation(own.Generation) && !overruled.Has(have.UID)
+		return ok && have.Generation <= wire.Generation(own.Generation) && !slices.Contains(overruled, have.UID)
 	}
 	inTurns(r.Versions, func(versions []wire.SpecVersion) {
 		e.step(worksListed{cluster: r.Cluster, versions: versions, partial: r.Partial, counts: counts})
 	})
 	inTurns(send, func(send []types.UID) { e.step(worksAsked{r.Cluster, send}) })
-	for uid := range overruled {
+	for _, uid := range overruled {
 		e.step(workRestored{workKey{uid: uid, cluster: r.Cluster}, reply})
 	}
 	inTurns(deletions, func(deletions []unknownDeletion) {

@@ -157,13 +157,13 @@ func (e *Engine) inOrder(cluster wire.ClusterName, order questionOrder, at time.
 
 // refuse reports and logs an event of an agent that is not believed; s is nil if it is no status.
 func (e *Engine) refuse(m transport.Message, from sender, kind string, s *wire.Status, refused *signing.RefusedError) {
-	e.observe(Received{Topic: m.Topic, Cluster: from.cluster, Kind: kind, Status: s, verdict: untrusted, reason: refused.Reason})
+	e.report(Received{Topic: m.Topic, Cluster: from.cluster, Kind: kind, Status: s, verdict: untrusted, reason: refused.Reason})
 	if refused.Reason == signing.BeforeStart { // after each start
 		return
 	}
 	e.logRefused(from, s, refused)
-	if isForgery(refused.Reason) && (e.config.TrustedAgents.Knows(from.cluster) || e.hasWorks(from.cluster)) {
-		e.noteDistrust(from.cluster, refused.Reason)
+	if isForgery(refused.Reason) {
+		e.step(distrusted{from.cluster, refused.Reason, e.config.TrustedAgents.Knows(from.cluster)})
 	}
 }
 
@@ -185,14 +185,20 @@ func (e *Engine) logRefused(from sender, s *wire.Status, refused *signing.Refuse
 	e.refusedUnlogged = 0
 }
 
-// noteDistrust notes that a status of a cluster was refused.
-func (e *Engine) noteDistrust(cluster wire.ClusterName, reason signing.Reason) {
-	e.mu.Lock()
-	c := e.core.cluster(cluster)
-	after, report := decideDistrust(c.distrust, reason, time.Now())
-	c.distrust = after
-	e.mu.Unlock()
-	if report {
-		e.observe(TrustChanged{cluster, after.Untrusted})
+// distrusted: a status or a question of a cluster was refused. known reports whether there is a key for the cluster.
+type distrusted struct {
+	cluster wire.ClusterName
+	reason  signing.Reason
+	known   bool
+}
+
+func (in distrusted) apply(d *core, now time.Time) {
+	if !in.known && !d.hasWorks(in.cluster) {
+		return
+	}
+	c := d.cluster(in.cluster)
+	after, report := decideDistrust(c.distrust, in.reason, now)
+	if c.distrust = after; report {
+		d.act(TrustChanged{in.cluster, after.Untrusted})
 	}
 }
