@@ -6,26 +6,28 @@ import (
 	"k8s.io/client-go/util/workqueue"
 
 	"github.com/workwire/workwire/pkg/runtime/quota"
+	"github.com/workwire/workwire/pkg/security/signing"
 	"github.com/workwire/workwire/pkg/wire"
 )
 
-// core decides what a source publishes, and when. It owns one record for each cluster and one for each
-// work. Its step takes an input, something that has happened, and returns the attempts to publish that
-// begin with it; the end of each is an input again. What a message leads to is in the fields of its input.
+// core decides what a source publishes, asks, answers and stores, and when. It owns one record for each cluster and
+// one for each work. Its step takes an input, something that has happened, and returns the actions that begin with
+// it; the end of each is an input again. What a message leads to is in the fields of its input.
 //
-//	store    ── work changed, removed, restored, lost ──▶ ┌──────┐
-//	broker   ── connected, disconnected ────────────────▶ │      │ ── attempts ──▶ publish ── attempt ended ─┐
-//	agents   ── heard, session, status, works listed ───▶ │ core │                                            │
-//	fleet    ── state of a cluster, key changed ────────▶ │      │ ◀──────────────────────────────────────────┘
-//	clock    ── time passed ────────────────────────────▶ └──────┘
+//	store    ── work changed, removed, restored, lost ──▶ ┌──────┐ ── attempt ──▶ publish ──── attempt ended ──┐
+//	broker   ── connected, disconnected ────────────────▶ │      │ ── asking ───▶ answer, ask ── ask ended ────┤
+//	agents   ── heard, signed, status, question, digest ▶ │ core │ ── storing ──▶ write ─────── store ended ───┤
+//	fleet    ── state of a cluster, key changed ────────▶ │      │ ◀───────────────────────────────────────────┘
+//	clock    ── time passed ────────────────────────────▶ └──────┘ ── events ───▶ metrics, audit, Observe
 //
 // It does no I/O, reads no clock, starts no goroutine, and does the same for the same inputs. It is not safe
-// for concurrent use: an [Engine] guards it with a lock, passes inputs to it, and carries out the attempts.
+// for concurrent use: an [Engine] guards it with a lock, passes inputs to it, and carries out the actions.
 // An input costs at most O(log n), but for those that say otherwise.
 type core struct {
 	source         wire.SourceID
 	limit          int // of attempts that are in flight together
 	quotas         *quota.Quotas[wire.ClusterName]
+	signatures     signing.Window // when what agents sign may have been signed
 	republishAfter time.Duration
 	state          ClusterState // of the clusters that nothing is known of
 

@@ -15,6 +15,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/flowcontrol"
+	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
@@ -84,7 +85,7 @@ type Config struct {
 	// Negative: no limit, also not of what was signed before the Engine started; default 1 h.
 	SignatureMaxAge time.Duration
 
-	// Observe is called with each [Event], from several goroutines. It must not block. Optional.
+	// Observe is called with each [Event], in order, and may call the Engine. It must not block. Optional.
 	Observe func(Event)
 
 	// Clusters is the state of the clusters that [Engine.SetCluster] has not been called for; default
@@ -99,6 +100,8 @@ type Config struct {
 	// Another one is noticed after about this time. Default 30 s.
 	InstanceInterval time.Duration
 
+	// Clock tells the time; default the real one.
+	Clock clock.PassiveClock
 	// Audit gets a record for each spec published and each status received. Default: none.
 	Audit *audit.Log
 	// Logger receives failures with the name and uid of the work, and each event at debug level;
@@ -118,6 +121,9 @@ func (c *Config) setDefaults() error {
 	c.RepublishAfter = cmp.Or(c.RepublishAfter, DefaultRepublishAfter)
 	c.SignatureMaxAge = max(cmp.Or(c.SignatureMaxAge, signing.DefaultMaxAge), 0)
 	c.Logger = cmp.Or(c.Logger, slog.Default())
+	if c.Clock == nil {
+		c.Clock = clock.RealClock{}
+	}
 	if c.Quota == nil {
 		c.Quota = ptr.To(quota.Clusters())
 	}
@@ -152,16 +158,16 @@ type Engine struct {
 	topics  wire.SourceTopics
 	log     *slog.Logger
 	metrics *metrics
-	// identity, fail and signatures are set by Run before it starts anything.
-	identity   string
-	fail       context.CancelCauseFunc // ends Run with an error
-	signatures signing.Window
+	// identity and fail are set by Run before it starts anything.
+	identity string
+	fail     context.CancelCauseFunc // ends Run with an error
 
 	mu        sync.Mutex
 	core      *core       // guarded by mu
 	begun     chan action // to be carried out
 	due       time.Time   // guarded by mu: when timer passes the time to core; zero: never
 	timer     *time.Timer // guarded by mu
+	stepped   bool        // see Stepped
 	events    []Event     // guarded by mu: to be observed
 	observed  []Event     // guarded by mu: memory for events
 	observing bool        // guarded by mu: somebody passes on events
@@ -198,9 +204,9 @@ func New(config Config) (*Engine, error) {
 		tracer: tracing.New(config.TracerProvider),
 
 		begun:         make(chan action, config.PublishWorkers+config.StatusWorkers+resyncWorkers),
-		refusedLines:  flowcontrol.NewTokenBucketPassiveRateLimiter(refusedLogRate, refusedLogBurst),
-		recent:        newRecentStatuses(),
-		contentHashes: flowcontrol.NewTokenBucketPassiveRateLimiter(contentHashRate, contentHashBurst),
+		refusedLines:  flowcontrol.NewTokenBucketPassiveRateLimiterWithClock(refusedLogRate, refusedLogBurst, config.Clock),
+		recent:        newRecentStatuses(config.Clock),
+		contentHashes: flowcontrol.NewTokenBucketPassiveRateLimiterWithClock(contentHashRate, contentHashBurst, config.Clock),
 	}
 	// The lines about a cluster are paid by it.
 	e.log = slog.New(quota.LimitLog(config.Logger.Handler(), "cluster")).With("source", config.Source)
@@ -212,7 +218,7 @@ func New(config Config) (*Engine, error) {
 	e.instances = instances.New(instances.Config{
 		Source: config.Source, Part: config.Part, Topics: topics, Transport: config.Transport, Interval: config.InstanceInterval,
 		OnChange: func(others []instances.Other) { e.report(InstancesChanged{others}) }, Logger: e.log,
-	}, time.Now())
+	}, config.Clock.Now())
 	if e.metrics, err = newMetrics(config.Registerer, e); err != nil {
 		return nil, fmt.Errorf("source %q: register metrics: %w", config.Source, err)
 	}
@@ -225,34 +231,22 @@ func New(config Config) (*Engine, error) {
 // WorkStore is complete.
 func (e *Engine) Run(ctx context.Context) error {
 	ctx, e.fail = context.WithCancelCause(ctx)
-	e.signatures = signing.Window{MaxAge: e.config.SignatureMaxAge, Started: time.Now()}
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer e.fail(nil)
-	if e.config.Identity != nil {
-		var err error
-		if e.identity, err = e.config.Identity(ctx); ctx.Err() != nil {
-			return nil
-		} else if err != nil {
-			return fmt.Errorf("source %q: read its identity: %w", e.config.Source, err)
-		}
+	if err := e.begin(ctx); ctx.Err() != nil {
+		return nil
+	} else if err != nil {
+		return err
 	}
 	running.Go(func() { e.config.Seal.Run(ctx, e.resealCluster) })
 	running.Go(func() { e.runActions(ctx) })
 	running.Go(func() { e.received.Run(ctx, e.receive) })
-	for name := range e.config.Works.Clusters() {
-		for work := range e.config.Works.ListCluster(name) {
-			e.WorkChanged(work.UID)
-		}
-	}
 	err := e.config.Transport.Run(ctx, transport.Handler{
 		Subscriptions: e.topics.Subscriptions(),
 		Connected:     e.connected,
 		Received:      func(_ context.Context, m transport.Message) { e.received.Add(m) },
-		Lost: func(reason error) {
-			e.log.Info("connection lost", "reason", reason)
-			e.report(ConnectionChanged{})
-		},
+		Lost:          e.lost,
 	})
 	var lost *UnknownWorksError
 	if errors.As(context.Cause(ctx), &lost) {
@@ -260,6 +254,22 @@ func (e *Engine) Run(ctx context.Context) error {
 	}
 	if err != nil {
 		return fmt.Errorf("source %q: %w", e.config.Source, err)
+	}
+	return nil
+}
+
+// begin has the works of the store published once there is a connection.
+func (e *Engine) begin(ctx context.Context) (err error) {
+	e.core.signatures = signing.Window{MaxAge: e.config.SignatureMaxAge, Started: e.config.Clock.Now()}
+	if e.config.Identity != nil {
+		if e.identity, err = e.config.Identity(ctx); err != nil {
+			return fmt.Errorf("source %q: read its identity: %w", e.config.Source, err)
+		}
+	}
+	for _, name := range slices.Sorted(e.config.Works.Clusters()) {
+		for work := range e.config.Works.ListCluster(name) {
+			e.WorkChanged(work.UID)
+		}
 	}
 	return nil
 }
@@ -355,15 +365,26 @@ func (e *Engine) Connected() bool {
 	return e.core.connection != 0
 }
 
+func (e *Engine) lost(reason error) {
+	e.log.Info("connection lost", "reason", reason)
+	e.report(ConnectionChanged{})
+}
+
 // connected handles a new connection, which lasts until ctx ends.
 func (e *Engine) connected(ctx context.Context, c transport.Connection) {
+	number := e.connect(c)
+	context.AfterFunc(ctx, func() { e.step(disconnected{number}) })
+	e.probeAllClusters(ctx)
+	e.instances.Run(ctx)
+}
+
+// connect begins what a new connection makes possible, and returns its number.
+func (e *Engine) connect(c transport.Connection) uint64 {
 	in := &connected{limit: c.Limit, clusters: slices.Sorted(e.config.Works.Clusters())}
 	e.report(ConnectionChanged{Up: true})
 	e.log.Info("connected", "resumed", c.Resumed, "packetLimit", c.Limit)
 	e.step(in)
-	context.AfterFunc(ctx, func() { e.step(disconnected{in.number}) })
-	e.probeAllClusters(ctx)
-	e.instances.Run(ctx)
+	return in.number
 }
 
 func keyOf(work *workv1.ManifestWork) workKey {

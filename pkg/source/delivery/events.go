@@ -13,7 +13,7 @@ import (
 )
 
 // Event is something that an [Engine] has noticed or done, as [Config].Observe, the metrics and the audit
-// log learn it: one of the types of this file.
+// log learn it, in order: one of the types of this file.
 type Event any
 
 // ConnectionChanged is the establishment (Up) or the loss of the connection to the broker.

@@ -3,7 +3,6 @@ package delivery
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/wire"
@@ -89,7 +88,7 @@ func (e *Engine) receive(_ context.Context, m transport.Message) {
 		e.decided(m, from, "unknown", notServed, nil)
 		return
 	}
-	if !e.affords(m, from, time.Now()) {
+	if !e.affords(m, from, e.config.Clock.Now()) {
 		return
 	}
 	var message wire.Message
@@ -198,5 +197,5 @@ func (e *Engine) receiveInstance(m transport.Message) {
 		return
 	}
 	e.decided(m, sender{}, instance, accepted, nil)
-	e.instances.Received(other, time.Now())
+	e.instances.Received(other, e.config.Clock.Now())
 }

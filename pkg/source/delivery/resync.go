@@ -79,7 +79,7 @@ func (e *Engine) ask(ctx context.Context, a *asking) {
 		err = e.requestStatusResync(ctx, question)
 	}
 	if len(r.statuses) > 0 && err == nil {
-		err = e.requestStatuses(ctx, name, r.statuses.UnsortedList())
+		err = e.requestStatuses(ctx, name, sets.List(r.statuses))
 	}
 	if r.probe && err == nil {
 		err = e.probeCluster(ctx, name)
@@ -127,13 +127,13 @@ func (e *Engine) answerSpecResync(r *wire.SpecResync) (unknown []wire.SpecVersio
 	if !paused {
 		e.report(UnknownWorks{r.Cluster, unknown, r.Source == e.config.Source && len(r.Versions) > 0 && !r.Partial})
 	}
-	overruled := e.overrule(r, works)
+	overruled := sets.New(e.overrule(r, works)...)
 	if r.Partial {
 		send = append(send, e.contentless(r, works)...)
 	}
 	postponed := e.noteAnswer(r, works, send, overruled, deletions)
 	for _, have := range r.Versions {
-		if own, ok := works[have.UID]; ok && have.Generation > wire.Generation(own.Generation) && !slices.Contains(overruled, have.UID) {
+		if own, ok := works[have.UID]; ok && have.Generation > wire.Generation(own.Generation) && !overruled.Has(have.UID) {
 			e.log.Warn("agent holds a higher generation than the source", "work", own.Name, "uid", have.UID, "cluster", r.Cluster,
 				"generation", have.Generation, "sourceGeneration", own.Generation)
 			e.step(storeWanted{keyOf(own), statusUpdate{name: own.Name, agentGeneration: have.Generation}})
@@ -147,17 +147,17 @@ func (e *Engine) answerSpecResync(r *wire.SpecResync) (unknown []wire.SpecVersio
 
 // noteAnswer passes the answer to r to the core, in turns, so that other clusters do not wait: works are published,
 // and deletions of works that the source does not have. It returns how many of these have to wait for another request.
-func (e *Engine) noteAnswer(r *wire.SpecResync, works map[types.UID]*workv1.ManifestWork, send []types.UID, overruled []types.UID,
+func (e *Engine) noteAnswer(r *wire.SpecResync, works map[types.UID]*workv1.ManifestWork, send []types.UID, overruled sets.Set[types.UID],
 	deletions []unknownDeletion) (postponed int) {
 	counts := func(have *wire.SpecVersion) bool {
 		own, ok := works[have.UID]
-		return ok && have.Generation <= wire.Generation(own.Generation) && !slices.Contains(overruled, have.UID)
+		return ok && have.Generation <= wire.Generation(own.Generation) && !overruled.Has(have.UID)
 	}
 	inTurns(r.Versions, func(versions []wire.SpecVersion) {
 		e.step(worksListed{cluster: r.Cluster, versions: versions, partial: r.Partial, counts: counts})
 	})
 	inTurns(send, func(send []types.UID) { e.step(worksAsked{r.Cluster, send}) })
-	for _, uid := range overruled {
+	for _, uid := range sets.List(overruled) {
 		e.step(workRestored{workKey{uid: uid, cluster: r.Cluster}, reply})
 	}
 	inTurns(deletions, func(deletions []unknownDeletion) {
@@ -335,7 +335,7 @@ func (e *Engine) requestStatusResync(ctx context.Context, r *wire.StatusResync) 
 func (e *Engine) requestStatuses(ctx context.Context, cluster wire.ClusterName, uids []types.UID) error {
 	r := e.statusResync(cluster)
 	r.Reply = true
-	for uid := range sets.New(uids...) {
+	for _, uid := range uids {
 		r.Hashes = append(r.Hashes, wire.StatusVersion{UID: uid, Hash: wire.NoStatus})
 	}
 	return e.publishStatusResync(ctx, r)

@@ -61,8 +61,8 @@ func (s *fakeStore) ListCluster(cluster wire.ClusterName) iter.Seq[*workv1.Manif
 	defer s.mu.Unlock()
 	s.lists++
 	var found []*workv1.ManifestWork
-	for _, work := range s.works {
-		if work.Namespace == string(cluster) {
+	for _, uid := range slices.Sorted(maps.Keys(s.works)) {
+		if work := s.works[uid]; work.Namespace == string(cluster) {
 			found = append(found, work)
 		}
 	}
