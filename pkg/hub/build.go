@@ -72,11 +72,9 @@ func (h *Hub) build(topics wire.SourceTopics) error {
 	h.delivery, err = delivery.New(delivery.Config{
 		Source: h.cfg.Source, Topics: h.cfg.Topics, Transport: h.cfg.Transport, Sign: h.cfg.Sign, Seal: h.cfg.Seal,
 		TrustedAgents: h.cfg.TrustedAgents, SignatureMaxAge: h.cfg.SignatureMaxAge,
-		Works: h.works, Content: works.Unpack, Annotations: annotations,
+		Works: h.works, Annotations: annotations,
 		Identity: h.identity, StatusWorkers: h.cfg.Workers, Audit: h.cfg.Audit, Logger: h.cfg.Logger, Registerer: h.cfg.Registerer, TracerProvider: h.cfg.TracerProvider,
-		ClusterPaused: func(cluster wire.ClusterName) bool { return !h.fleet.Accepted(cluster) },
-		ClusterServed: h.leadership.Shard.Filter(), Shard: h.leadership.Shard.Name(),
-		WorkPaused: h.works.Paused, WriteDelivery: h.works.WritePending,
+		Clusters: h.unknownClusters(), Shard: h.leadership.Shard.Name(),
 		Observe: h.observe, InstanceInterval: h.cfg.InstanceInterval,
 	})
 	if err != nil {
@@ -127,7 +125,10 @@ func (h *Hub) buildTally() (err error) {
 func (h *Hub) buildLeadership(recorder record.EventRecorder) (err error) {
 	shard := leadership.ShardConfig{
 		Selector: h.cfg.ClusterSelector, Unregistered: h.cfg.AutoRegister, CatchUpWorks: h.cache.CatchUp,
-		Busy:      func(cluster wire.ClusterName) bool { return h.delivery.Busy(cluster) },
+		Busy: func(cluster wire.ClusterName) bool {
+			h.tellCluster(cluster) // the watch event may not have been handled yet
+			return h.delivery.Busy(cluster)
+		},
 		Connected: func() bool { return h.delivery.Connected() },
 		Recorder:  recorder, Logger: h.cfg.Logger,
 	}

@@ -35,7 +35,7 @@ func (h *Hub) observe(event delivery.Event) {
 
 // clusterListener forwards what [clusters.Clusters] reports to those who act on it.
 type clusterListener struct {
-	*delivery.Engine // ProbeCluster, WorkRemoved, ClusterLost
+	*delivery.Engine // ProbeCluster, WorkRemoved
 	h                *Hub
 }
 
@@ -44,13 +44,57 @@ var _ clusters.Listener = clusterListener{}
 // AcceptanceChanged implements [clusters.Listener].
 func (l clusterListener) AcceptanceChanged(cluster wire.ClusterName) {
 	l.h.works.AcceptanceChanged(cluster)
-	l.ResumeCluster(cluster)
+	l.h.tellCluster(cluster)
 }
+
+// ClusterChanged implements [clusters.Listener].
+func (l clusterListener) ClusterChanged(cluster wire.ClusterName) { l.h.tellCluster(cluster) }
 
 // ClusterGained implements [clusters.Listener].
 func (l clusterListener) ClusterGained(cluster wire.ClusterName) {
-	l.Engine.ClusterGained(cluster)
+	l.SetCluster(cluster, delivery.ClusterElsewhere) // its ManagedCluster may have been deleted in between
+	l.h.tellCluster(cluster)
 	l.h.works.ClusterGained(cluster)
+}
+
+// ClusterLost implements [clusters.Listener].
+func (l clusterListener) ClusterLost(cluster wire.ClusterName) { l.h.tellCluster(cluster) }
+
+// unknownClusters returns the state of the clusters without a ManagedCluster.
+func (h *Hub) unknownClusters() delivery.ClusterState {
+	switch {
+	case h.clusters != nil && h.cfg.AutoRegister:
+		return delivery.ClusterPaused
+	case h.cfg.ClusterSelector != nil:
+		return delivery.ClusterElsewhere
+	default:
+		return delivery.ClusterOpen
+	}
+}
+
+// tellCluster tells the delivery engine the state of a cluster. Of several calls, the last one has read the
+// newest state.
+func (h *Hub) tellCluster(cluster wire.ClusterName) {
+	h.telling.Lock()
+	defer h.telling.Unlock()
+	state := delivery.ClusterPaused
+	switch {
+	case !h.leadership.Shard.Serves(cluster):
+		state = delivery.ClusterElsewhere
+	case h.fleet.Accepted(cluster):
+		state = delivery.ClusterOpen
+	}
+	h.delivery.SetCluster(cluster, state)
+}
+
+// tellClusters tells the delivery engine the states of the clusters that are there at the start.
+func (h *Hub) tellClusters() {
+	if h.clusters == nil {
+		return
+	}
+	for _, cluster := range h.informers.ManagedClusters().All() {
+		h.tellCluster(wire.ClusterName(cluster.Name))
+	}
 }
 
 // PauseEnded implements [clusters.Listener].

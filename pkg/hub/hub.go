@@ -228,6 +228,7 @@ type Hub struct {
 	delivery   *delivery.Engine
 	leadership *leadership.Leadership
 	fleet      fleet
+	telling    sync.Mutex         // see tellCluster
 	clusters   *clusters.Clusters // nil when it is disabled
 	tally      *tally.Tally
 	events     *events.Recorder             // nil when no controller records any
@@ -288,6 +289,7 @@ func (h *Hub) serve(ctx context.Context) error {
 		run(h.events.Run)
 	}
 	if h.cache.WaitForSync(ctx) && (h.clusters == nil || h.clusters.WaitForSync(ctx)) {
+		h.tellClusters()
 		h.cfg.Logger.Info("caches synced, connecting to the broker", "controllers", h.cfg.Controllers)
 		run(h.delivery.Run, func(ctx context.Context) error { return h.works.Run(ctx, h.delivery) }, h.tally.Run)
 	}

@@ -133,7 +133,7 @@ func New(config Config) (*Client, error) {
 		Source:         config.SourceID,
 		Topics:         config.Topics,
 		Transport:      connection,
-		Works:          storeAdapter{c.memory},
+		Works:          storeAdapter{c.memory, config.Ephemeral},
 		PublishWorkers: config.PublishWorkers,
 		RepublishAfter: config.RepublishAfter,
 		Sign:           config.Sign,
@@ -149,9 +149,6 @@ func New(config Config) (*Client, error) {
 		Identity:         func(context.Context) (string, error) { return c.memory.identity, nil },
 		Observe:          c.observe,
 		InstanceInterval: config.InstanceInterval,
-		Unknown: func(held wire.SpecVersion) delivery.UnknownAction {
-			return decideUnknown(held, config.Ephemeral, c.memory.since, c.memory.confirmed.Load())
-		},
 	})
 	if config.StateFile != "" && config.Load != nil || config.Store != nil && (config.StateFile != "" || config.Load != nil) {
 		err = errors.Join(fmt.Errorf("source %q: Store, StateFile and Load cannot be combined: set one of them", config.SourceID), err)

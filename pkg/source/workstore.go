@@ -17,7 +17,10 @@ import (
 )
 
 // storeAdapter implements [delivery.WorkStore] with a memory.
-type storeAdapter struct{ *memory }
+type storeAdapter struct {
+	*memory
+	ephemeral bool // Config.Ephemeral
+}
 
 var _ delivery.WorkStore = storeAdapter{}
 
@@ -43,6 +46,17 @@ func (a storeAdapter) Clusters() iter.Seq[wire.ClusterName] {
 		}
 	}
 }
+
+// Content returns work, which is whole.
+func (a storeAdapter) Content(work *workv1.ManifestWork) *workv1.ManifestWork { return work }
+
+// Unknown decides about a work that an agent holds and the memory does not have.
+func (a storeAdapter) Unknown(held wire.SpecVersion) delivery.UnknownAction {
+	return decideUnknown(held, a.ephemeral, a.since, a.confirmed.Load())
+}
+
+// WriteDelivery does nothing: the client reports no deliveries.
+func (a storeAdapter) WriteDelivery(context.Context, types.UID) error { return nil }
 
 // UpdateStatus stores the status of a work, and removes the work if its deletion is complete.
 func (a storeAdapter) UpdateStatus(ctx context.Context, s *wire.Status) error {

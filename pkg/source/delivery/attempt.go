@@ -15,7 +15,7 @@ const (
 
 // attemptEnded is the end of an attempt, which began at began and was planned.
 type attemptEnded struct {
-	attempt
+	*attempt
 	plan   plan
 	began  time.Time
 	paused bool            // nothing was published, because the work is paused
@@ -29,6 +29,8 @@ type attemptEnded struct {
 
 func (in *attemptEnded) apply(d *core, now time.Time) {
 	w := in.work
+	w.cluster.underWay--
+	defer d.release(w.cluster)
 	switch {
 	case in.paused:
 		// The next change of the work, or the next connection, tries again.
@@ -117,6 +119,10 @@ func (d *core) pause(w *workRecord) time.Duration {
 func (d *core) endAttempt(w *workRecord, t trigger, left intent) {
 	if w.said == saidDeletedInFlight {
 		w.said = saidDeleting
+	}
+	if w.cluster.state == ClusterElsewhere {
+		d.forget(w)
+		return
 	}
 	if w.isDeleted() {
 		d.forget(w)

@@ -14,6 +14,7 @@ import (
 // without works is answered without a record.
 type clusterRecord struct {
 	name     wire.ClusterName
+	state    ClusterState
 	works    workSet
 	removed  workSet      // those with workRecord.removed
 	heard    time.Time    // of the last message from the cluster
@@ -24,8 +25,8 @@ type clusterRecord struct {
 	// inRoundRobin: the queue is not empty, and the cluster was not paused when it was its turn.
 	inRoundRobin bool
 
-	gained   time.Time               // when ClusterGained was called
-	underWay int                     // publishes and writes, with Config.ClusterServed only
+	gained   time.Time               // when it was no longer ClusterElsewhere
+	underWay int                     // publishes, questions and writes
 	asked    map[questionOrder]int64 // when the newest question of an order was signed, in microseconds
 
 	waiting      int       // bytes of the statuses that wait to be stored
@@ -40,8 +41,8 @@ type clusterRecord struct {
 
 // isEmpty reports whether nothing needs to be remembered of c. The pace of its questions does, until
 // [core.sweep] has found that it is at full burst again.
-func (c *clusterRecord) isEmpty() bool {
-	return c.works.len() == 0 && c.gained.IsZero() && c.underWay == 0 && c.asked == nil && c.waiting == 0 && !c.owing && !c.storingLarge &&
+func (d *core) isEmpty(c *clusterRecord) bool {
+	return c.works.len() == 0 && c.state == d.state && c.gained.IsZero() && c.underWay == 0 && c.asked == nil && c.waiting == 0 && !c.owing && !c.storingLarge &&
 		c.askAgain.IsZero() && c.distrust == distrust{} && c.noise == quota.Noise{} && c.divergence == nil
 }
 
@@ -50,7 +51,7 @@ func (d *core) cluster(name wire.ClusterName) *clusterRecord {
 	c, ok := d.clusters[name]
 	if !ok {
 		c = &clusterRecord{
-			name: name, queue: workqueue.DefaultQueue[*workRecord](),
+			name: name, state: d.state, queue: workqueue.DefaultQueue[*workRecord](),
 			works: workSet{kind: setOfCluster}, removed: workSet{kind: setRemoved}, silent: workSet{kind: setSilent},
 		}
 		d.clusters[name] = c
@@ -60,7 +61,7 @@ func (d *core) cluster(name wire.ClusterName) *clusterRecord {
 
 // release forgets c if nothing needs to be remembered of it.
 func (d *core) release(c *clusterRecord) {
-	if c.isEmpty() && d.clusters[c.name] == c {
+	if d.isEmpty(c) && d.clusters[c.name] == c {
 		delete(d.clusters, c.name)
 	}
 }
@@ -88,28 +89,6 @@ func (d *core) countClusters(match func(*clusterRecord) bool) (n int) {
 		}
 	}
 	return n
-}
-
-// The pace of the questions of one cluster: its resync requests and digests. An agent asks a few times when it
-// connects, and sends a digest a minute. Further questions are merged and wait.
-const (
-	questionBurst    = 10
-	questionInterval = 2 * time.Second
-)
-
-// mayAsk reports whether a question of a cluster may be answered now, and counts it if so.
-func (d *core) mayAsk(name wire.ClusterName, now time.Time) bool {
-	d.sweep(now)
-	c := d.cluster(name)
-	full := c.askAgain
-	if full.Before(now) {
-		full = now
-	}
-	if full = full.Add(questionInterval); full.Sub(now) > questionBurst*questionInterval {
-		return false
-	}
-	c.askAgain = full
-	return true
 }
 
 // workSet is a set of works of one cluster. A work has its position in each kind of set, so that all

@@ -11,10 +11,10 @@ import (
 )
 
 func TestPaces(t *testing.T) {
-	d, now := newCore("hub1", 0, time.Second, nil), time.Date(2031, 2, 3, 4, 5, 6, 0, time.UTC)
+	d, now := testCore(0, time.Second, ClusterOpen), time.Date(2031, 2, 3, 4, 5, 6, 0, time.UTC)
 	asked := func(cluster wire.ClusterName, times int) (allowed int) {
 		for range times {
-			if d.mayAsk(cluster, now) {
+			if d.questionWait(cluster, now) == 0 {
 				allowed++
 			}
 		}
@@ -77,21 +77,25 @@ func TestWorkSet(t *testing.T) {
 func TestClusterRecord(t *testing.T) {
 	now := time.Unix(1_790_000_000, 0)
 	key := workKey{uid: "u", cluster: "a"}
+	lost := func(d *core, _ *clusterRecord) {
+		(&clusterSet{cluster: "a", state: ClusterOpen}).apply(d, now)
+		(&clusterSet{cluster: "a", state: ClusterElsewhere}).apply(d, now)
+	}
 	for name, c := range map[string]struct {
 		begin, end func(d *core, c *clusterRecord)
 	}{
-		"a work":          {func(d *core, _ *clusterRecord) { workChanged{key}.apply(d, now) }, func(d *core, _ *clusterRecord) { d.forget(d.works[key]) }},
+		"a work":          {func(d *core, _ *clusterRecord) { d.ensure(key) }, func(d *core, _ *clusterRecord) { d.forget(d.works[key]) }},
 		"a publish":       {func(_ *core, c *clusterRecord) { c.underWay++ }, func(_ *core, c *clusterRecord) { c.underWay-- }},
-		"a question":      {func(d *core, _ *clusterRecord) { d.mayAsk("a", now) }, func(d *core, _ *clusterRecord) { d.sweep(now.Add(time.Minute)) }},
+		"a question":      {func(d *core, _ *clusterRecord) { d.questionWait("a", now) }, func(d *core, _ *clusterRecord) { d.sweep(now.Add(time.Minute)) }},
 		"a status":        {func(d *core, _ *clusterRecord) { d.waits("a", 7) }, func(d *core, _ *clusterRecord) { d.waitsNoMore("a", 7) }},
 		"a large status":  {func(_ *core, c *clusterRecord) { c.storingLarge = true }, func(_ *core, c *clusterRecord) { c.storingLarge = false }},
-		"a gain":          {func(_ *core, c *clusterRecord) { c.gained = now }, func(d *core, _ *clusterRecord) { clusterServed{"a", false}.apply(d, now) }},
-		"a forgery":       {func(_ *core, c *clusterRecord) { c.distrust.Since = now }, func(d *core, _ *clusterRecord) { clusterServed{"a", false}.apply(d, now) }},
+		"a gain":          {func(_ *core, c *clusterRecord) { c.gained = now }, lost},
+		"a forgery":       {func(_ *core, c *clusterRecord) { c.distrust.Since = now }, lost},
 		"noise":           {func(_ *core, c *clusterRecord) { c.noise.Since = now }, func(_ *core, c *clusterRecord) { c.noise = quota.Noise{} }},
-		"a divergence":    {func(_ *core, c *clusterRecord) { c.divergence = &divergence{} }, func(d *core, _ *clusterRecord) { clusterServed{"a", false}.apply(d, now) }},
+		"a divergence":    {func(_ *core, c *clusterRecord) { c.divergence = &divergence{} }, lost},
 		"signed question": {func(_ *core, c *clusterRecord) { c.asked = map[questionOrder]int64{} }, func(_ *core, c *clusterRecord) { c.asked = nil }},
 	} {
-		d := newCore("hub1", 0, time.Second, nil)
+		d := testCore(0, time.Second, ClusterElsewhere)
 		record := d.cluster("a")
 		c.begin(d, record)
 		if d.release(record); len(d.clusters) != 1 {

@@ -5,62 +5,79 @@ import (
 
 	"k8s.io/client-go/util/workqueue"
 
+	"github.com/workwire/workwire/pkg/runtime/quota"
+	"github.com/workwire/workwire/pkg/security/signing"
 	"github.com/workwire/workwire/pkg/wire"
 )
 
-// core decides what a source publishes, and when. It owns one record for each cluster and one for each
-// work. Its step takes an input, something that has happened, and returns the attempts to publish that
-// begin with it; the end of each is an input again. What a message leads to is in the fields of its input.
+// core decides what a source publishes, asks, answers and stores, and when. It owns one record for each cluster and
+// one for each work. Its step takes an input, something that has happened, and returns the actions that begin with
+// it; the end of each is an input again. What a message leads to is in the fields of its input.
 //
-//	store    ── work changed, removed, restored, lost ──▶ ┌──────┐
-//	broker   ── connected, disconnected ────────────────▶ │      │ ── attempts ──▶ publish ── attempt ended ─┐
-//	agents   ── heard, session, status, works listed ───▶ │ core │                                            │
-//	fleet    ── resumed, served here, key changed ──────▶ │      │ ◀──────────────────────────────────────────┘
-//	clock    ── time passed ────────────────────────────▶ └──────┘
+//	store    ── work changed, removed, restored, lost ──▶ ┌──────┐ ── attempt ──▶ publish ──── attempt ended ──┐
+//	broker   ── connected, disconnected ────────────────▶ │      │ ── asking ───▶ answer, ask ── ask ended ────┤
+//	agents   ── heard, signed, status, question, digest ▶ │ core │ ── storing ──▶ write ─────── store ended ───┤
+//	fleet    ── state of a cluster, key changed ────────▶ │      │ ◀───────────────────────────────────────────┘
+//	clock    ── time passed ────────────────────────────▶ └──────┘ ── events ───▶ metrics, audit, Observe
 //
 // It does no I/O, reads no clock, starts no goroutine, and does the same for the same inputs. It is not safe
-// for concurrent use: an [Engine] guards it with a lock, passes inputs to it, and carries out the attempts.
+// for concurrent use: an [Engine] guards it with a lock, passes inputs to it, and carries out the actions.
 // An input costs at most O(log n), but for those that say otherwise.
 type core struct {
 	source         wire.SourceID
 	limit          int // of attempts that are in flight together
+	quotas         *quota.Quotas[wire.ClusterName]
+	signatures     signing.Window // when what agents sign may have been signed
 	republishAfter time.Duration
-	paused         func(wire.ClusterName) bool // clusters that nothing is published to
+	state          ClusterState // of the clusters that nothing is known of
 
 	works      map[workKey]*workRecord
 	clusters   map[wire.ClusterName]*clusterRecord
 	swept      time.Time                       // when sweep did something
 	roundRobin workqueue.Queue[*clusterRecord] // clusters whose queue is not empty
-	due        schedule                        // works to look at later
+	due        schedule[*workRecord]           // works to look at later
+	asks       jobs[wire.ClusterName, resyncTask]
+	stores     jobs[workKey, statusUpdate]
 	// connection is the number of the current connection, 0 for none.
 	connection, lastConnection uint64
 	roundTrip                  roundTrip // from a publish to the first status of it
 
 	inPhase [phases]int // works by phase
-	begun   []attempt   // by the last step
+	actions []action    // of the last step
 }
+
+// action is what the step of a core has begun: an [*attempt] to publish, [*asking] or [*storing], each of which ends
+// with an input; or an [Event] that somebody may want to know.
+type action any
 
 // input is something that has happened.
 type input interface{ apply(d *core, now time.Time) }
 
-func newCore(source wire.SourceID, limit int, republishAfter time.Duration, paused func(wire.ClusterName) bool) *core {
-	return &core{
-		source: source, limit: limit, republishAfter: republishAfter, paused: paused,
-		works: make(map[workKey]*workRecord), clusters: make(map[wire.ClusterName]*clusterRecord),
+func newCore(config *Config) *core {
+	d := &core{
+		source: config.Source, limit: config.PublishWorkers, republishAfter: config.RepublishAfter, state: config.Clusters,
+		quotas: quota.New[wire.ClusterName](quota.Config{Rates: *config.Quota, Subsystem: "source"}),
+		works:  make(map[workKey]*workRecord), clusters: make(map[wire.ClusterName]*clusterRecord),
 		roundRobin: workqueue.DefaultQueue[*clusterRecord](),
+		asks:       newJobs[wire.ClusterName](resyncWorkers, mergeResyncTasks),
 	}
+	d.stores = newJobs[workKey](config.StatusWorkers, d.mergeStatusUpdates)
+	return d
 }
 
-// step handles an input. It returns the attempts to begin, which are valid until the next call.
-func (d *core) step(now time.Time, in input) []attempt {
-	clear(d.begun)
-	d.begun = d.begun[:0]
+// step handles an input. It returns the actions that follow, in this order, which are valid until the next call.
+func (d *core) step(now time.Time, in input) []action {
+	clear(d.actions)
+	d.actions = d.actions[:0]
 	in.apply(d, now)
 	d.requeueDue(now)
 	for d.inPhase[inFlight] < d.limit && d.begin() {
 	}
-	return d.begun
+	d.beginJobs(now)
+	return d.actions
 }
+
+func (d *core) act(a action) { d.actions = append(d.actions, a) }
 
 // begin begins an attempt for the next work, by round robin over the clusters. It returns false
 // if no work is ready or there is no connection.
@@ -68,8 +85,8 @@ func (d *core) begin() bool {
 	for d.connection != 0 && d.roundRobin.Len() > 0 {
 		c := d.roundRobin.Pop()
 		c.inRoundRobin = false
-		if d.paused(c.name) {
-			continue // until it is resumed
+		if c.state != ClusterOpen {
+			continue // until it is open
 		}
 		w := c.queue.Pop()
 		if c.queue.Len() > 0 {
@@ -78,7 +95,8 @@ func (d *core) begin() bool {
 		if w.phase != queued {
 			continue // forgotten
 		}
-		d.begun = append(d.begun, attempt{work: w, workRecord: *w})
+		c.underWay++
+		d.act(&attempt{work: w, workRecord: *w})
 		d.move(w, taken)
 		w.intent = nothing
 		return true
@@ -90,8 +108,8 @@ func (d *core) begin() bool {
 // whose cluster sent a message since. Other unconfirmed works await contact.
 func (d *core) requeueDue(now time.Time) {
 	for d.connection != 0 {
-		w := d.due.pop(now)
-		if w == nil {
+		w, ok := d.due.pop(now)
+		if !ok {
 			return
 		}
 		next := w.publishedAt.Add(d.pause(w))
@@ -106,13 +124,21 @@ func (d *core) requeueDue(now time.Time) {
 	}
 }
 
-// nextDue returns when time alone has a work published or looked at; zero: never.
+// nextDue returns when time alone has something done; zero: never.
 func (d *core) nextDue() time.Time {
-	if d.connection == 0 {
-		return time.Time{}
+	due := earlier(d.asks.due.next(), d.stores.due.next())
+	if d.connection != 0 {
+		due = earlier(due, d.due.next())
 	}
-	at, _ := d.due.next()
-	return at
+	return due
+}
+
+// earlier returns the earlier one of two times, of which the zero one is never.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
 }
 
 // pending returns the number of works that are queued or in flight.

@@ -12,35 +12,53 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/runtime/quota"
 	"github.com/workwire/workwire/pkg/wire"
 )
 
-// script drives a core like an Engine does, with its own clock and one attempt at a time.
+// script drives a core like an Engine does, with its own clock and one attempt at a time. What is stored or asked
+// ends at once.
 type script struct {
 	t     *testing.T
 	core  *core
 	now   time.Time
 	work  *workv1.ManifestWork // nil: the source has none
 	key   workKey
-	begun []attempt
+	begun []*attempt
+}
+
+// testCore returns a core of the source hub1 that has this many attempts in flight, and clusters of this state.
+func testCore(limit int, republishAfter time.Duration, state ClusterState) *core {
+	return newCore(&Config{Source: "hub1", PublishWorkers: limit, StatusWorkers: limit, RepublishAfter: republishAfter, Clusters: state, Quota: &quota.Rates{}})
 }
 
 func newScript(t *testing.T) *script {
 	work := testWork("w", 1)
-	s := &script{t: t, core: newCore("hub1", 1, 30*time.Second, func(wire.ClusterName) bool { return false }), now: time.Unix(1000, 0), work: work, key: keyOf(work)}
+	s := &script{t: t, core: testCore(1, 30*time.Second, ClusterOpen), now: time.Unix(1000, 0), work: work, key: keyOf(work)}
 	s.step(&connected{})
 	return s
 }
 
-func (s *script) step(in input) { s.begun = append(s.begun, s.core.step(s.now, in)...) }
+func (s *script) step(in input) {
+	for _, a := range slices.Clone(s.core.step(s.now, in)) {
+		switch a := a.(type) {
+		case *attempt:
+			s.begun = append(s.begun, a)
+		case *storing:
+			s.step(storeEnded{a, false})
+		case *asking:
+			s.step(askEnded{a, false})
+		}
+	}
+}
 
 // next returns the next attempt.
-func (s *script) next() (attempt, bool) {
+func (s *script) next() (*attempt, bool) {
 	if len(s.begun) == 0 {
 		s.step(timePassed{})
 	}
 	if len(s.begun) == 0 {
-		return attempt{}, false
+		return nil, false
 	}
 	a := s.begun[0]
 	s.begun = s.begun[1:]
@@ -265,7 +283,7 @@ func TestSilentCluster(t *testing.T) {
 	if at := s.core.nextDue(); !at.IsZero() {
 		t.Errorf("the next check is due at %v", at)
 	}
-	s.step(&heard{cluster: s.key.cluster})
+	s.step(heard{s.key.cluster})
 	if at := s.core.nextDue(); !at.Equal(s.now.Add(30 * time.Second)) {
 		t.Errorf("after a message the next check is due at %v", at)
 	}
@@ -298,7 +316,7 @@ func TestSlowConfirmations(t *testing.T) {
 			}
 			for s.now.Before(published.Add(time.Hour)) {
 				s.now = s.now.Add(time.Second)
-				s.step(&heard{cluster: s.key.cluster})
+				s.step(heard{s.key.cluster})
 				if s.publishNext() != nil {
 					break
 				}
@@ -325,13 +343,13 @@ func TestAwaitingContact(t *testing.T) {
 	if at := s.core.nextDue(); !at.IsZero() {
 		t.Fatalf("a work that awaits contact is due at %v", at)
 	}
-	s.step(&heard{cluster: s.key.cluster})
+	s.step(heard{s.key.cluster})
 	at := s.core.nextDue()
 	if !at.Equal(s.now.Add(30 * time.Second)) {
 		t.Fatalf("due at %v", at)
 	}
 	s.now = s.now.Add(time.Second)
-	if s.step(&heard{cluster: s.key.cluster}); !s.core.nextDue().Equal(at) {
+	if s.step(heard{s.key.cluster}); !s.core.nextDue().Equal(at) {
 		t.Error("a further message puts it off")
 	}
 	s.now = at
@@ -343,9 +361,9 @@ func TestAwaitingContact(t *testing.T) {
 // TestPausedCluster: nothing is published to a paused cluster until it is resumed; others are not
 // delayed.
 func TestPausedCluster(t *testing.T) {
-	paused := map[wire.ClusterName]bool{"paused": true}
-	s := &script{t: t, core: newCore("hub1", 1, time.Second, func(name wire.ClusterName) bool { return paused[name] }), now: time.Unix(1000, 0)}
+	s := &script{t: t, core: testCore(1, time.Second, ClusterOpen), now: time.Unix(1000, 0)}
 	s.step(&connected{})
+	s.step(&clusterSet{cluster: "paused", state: ClusterPaused})
 	for _, k := range []workKey{{"a", "paused"}, {"b", "free"}, {"c", "paused"}, {"d", "free"}} {
 		s.step(workChanged{k})
 	}
@@ -364,12 +382,11 @@ func TestPausedCluster(t *testing.T) {
 		t.Errorf("attempts %v", got)
 	}
 	s.step(workLost{workKey{"e", "paused"}, 1})
-	s.step(clusterResumed{"nowhere"})
+	s.step(&clusterSet{cluster: "nowhere"})
 	if got := attempts(); len(got) > 0 {
 		t.Errorf("attempts %v for a paused cluster", got)
 	}
-	delete(paused, "paused")
-	s.step(clusterResumed{"paused"})
+	s.step(&clusterSet{cluster: "paused"})
 	if got := attempts(); !slices.Equal(got, []workKey{{"a", "paused"}, {"c", "paused"}, {"e", "paused"}}) {
 		t.Errorf("attempts after it is resumed: %v", got)
 	}

@@ -47,16 +47,16 @@ func (b *harness) strangers(n int) {
 // has no works for, is not kept.
 func TestStrangersLeaveNothing(t *testing.T) {
 	const strangers = 10_000
-	for name, paused := range map[string]bool{"not accepted": true, "accepted": false} {
+	for name, state := range map[string]delivery.ClusterState{"not accepted": delivery.ClusterPaused, "accepted": delivery.ClusterOpen} {
 		t.Run(name, func(t *testing.T) {
 			var told atomic.Int64
 			config := delivery.Config{
-				Logger:        slog.New(slog.DiscardHandler),
-				ClusterPaused: func(name wire.ClusterName) bool { return paused && name != "cluster1" },
-				Observe:       on(func(delivery.UnknownWorks) { told.Add(1) }),
+				Clusters: state, Logger: slog.New(slog.DiscardHandler),
+				Observe: on(func(delivery.UnknownWorks) { told.Add(1) }),
 			}
 			withHarness(t, config, func(b *harness) {
 				b.tap.discard = true
+				b.engine.SetCluster("cluster1", delivery.ClusterOpen)
 				b.start()
 				b.store.put(newWork("cluster1", "w"))
 				synctest.Wait()
@@ -72,7 +72,7 @@ func TestStrangersLeaveNothing(t *testing.T) {
 				if grown := liveHeap() - heap; grown > strangers*100 {
 					t.Errorf("%d strangers left %d bytes", strangers, grown)
 				}
-				if want := map[bool]int64{true: 0, false: 101 + strangers}[paused]; told.Load() != want {
+				if want := map[delivery.ClusterState]int64{delivery.ClusterOpen: 101 + strangers}[state]; told.Load() != want {
 					t.Errorf("%d UnknownWorks, want %d", told.Load(), want)
 				}
 			})
@@ -92,8 +92,7 @@ func liveHeap() int {
 // TestPausedQuestion: the question of a cluster that is not accepted is answered about the works
 // that the source has, and the rest once the cluster is accepted.
 func TestPausedQuestion(t *testing.T) {
-	paused := true
-	withHarness(t, delivery.Config{ClusterPaused: func(wire.ClusterName) bool { return paused }}, func(b *harness) {
+	withHarness(t, delivery.Config{Clusters: delivery.ClusterPaused}, func(b *harness) {
 		b.start()
 		uid := b.store.put(newWork("cluster1", "w")).UID
 		question := &wire.SpecResync{Agent: "a", Cluster: "cluster1", Source: "hub1", Versions: []wire.SpecVersion{{UID: "stray", Generation: 2}}}
@@ -104,8 +103,7 @@ func TestPausedQuestion(t *testing.T) {
 		}
 		b.published(uid, 0)
 		asked := len(b.tap.asks())
-		paused = false
-		b.engine.ResumeCluster("cluster1")
+		b.engine.SetCluster("cluster1", delivery.ClusterOpen)
 		b.published(uid, 1)
 		b.published("stray", 0)
 		if asks := b.tap.asks()[asked:]; len(asks) != 1 || asks[0].Reply {

@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/utils/clock"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/runtime/compress"
@@ -36,16 +37,21 @@ type recentStatus struct {
 	encoded compress.Data
 }
 
-func newRecentStatuses() *recentStatuses {
-	return &recentStatuses{byKey: cache.NewLRUExpireCache(maxRecent)}
+func newRecentStatuses(now clock.PassiveClock) *recentStatuses {
+	return &recentStatuses{byKey: cache.NewLRUExpireCacheWithClock(maxRecent, now)}
 }
 
-// keep keeps s, which is about to be stored.
-func (r *recentStatuses) keep(k workKey, s *wire.Status) {
-	if encoded, err := r.codec.Encode(&s.Status); err == nil && len(encoded) <= maxRecentSize {
-		r.byKey.Add(k, recentStatus{hash: s.Hash, encoded: encoded}, recentFor)
+// encode returns s in the form in which it is kept, false if it is not: no delta of it may follow. It costs an encoding.
+func (r *recentStatuses) encode(s *wire.Status, as receivedAs) (recentStatus, bool) {
+	if s.Session == "" || !as.delta && as.size < minRecent {
+		return recentStatus{}, false
 	}
+	encoded, err := r.codec.Encode(&s.Status)
+	return recentStatus{hash: s.Hash, encoded: encoded}, err == nil && len(encoded) <= maxRecentSize
 }
+
+// keep keeps a status, which is about to be stored.
+func (r *recentStatuses) keep(k workKey, s recentStatus) { r.byKey.Add(k, s, recentFor) }
 
 // get returns the status of k with this hash, nil if it is not kept.
 func (r *recentStatuses) get(k workKey, hash string) *workv1.ManifestWorkStatus {
@@ -56,13 +62,6 @@ func (r *recentStatuses) get(k workKey, hash string) *workv1.ManifestWorkStatus 
 		return &status
 	}
 	return nil
-}
-
-// keepRecent keeps s, an accepted status, if a delta may follow.
-func (e *Engine) keepRecent(s *wire.Status, as receivedAs) {
-	if s.Session != "" && (as.delta || as.size >= minRecent) {
-		e.recent.keep(workKey{uid: s.UID, cluster: s.Cluster}, s)
-	}
 }
 
 // resolveDelta returns the whole status of d. If it cannot, it asks the agent for it and returns false
@@ -101,7 +100,7 @@ func (e *Engine) resolveDelta(from sender, d *wire.StatusDelta) (*wire.Status, b
 // askWhole asks the agent for the status of which s is the head of a delta that cannot be used.
 func (e *Engine) askWhole(s *wire.Status, why error) {
 	e.log.Debug("status delta cannot be used, asking for the status", "work", s.Meta.Name, "uid", s.UID, "cluster", s.Cluster, "error", why)
-	e.resyncQueue.add(s.Cluster, resyncTask{statuses: sets.New(s.UID)})
+	e.step(asked{s.Cluster, resyncTask{statuses: sets.New(s.UID)}})
 }
 
 // statusWith returns the accepted status of a work with this hash, nil if there is none.
@@ -113,5 +112,5 @@ func (e *Engine) statusWith(stored StoredWork, hash string) (*workv1.ManifestWor
 	if err != nil || own != hash {
 		return nil, err
 	}
-	return reported(&e.config.Content(stored.Work).Status), nil
+	return reported(&e.config.Works.Content(stored.Work).Status), nil
 }

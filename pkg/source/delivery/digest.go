@@ -162,68 +162,48 @@ func (e *Engine) ownDigest(cluster wire.ClusterName, count int) (own []wire.Buck
 // compareDigest compares a digest with the works of its cluster, and requests what differs
 // (docs/protocol.md, Digest).
 func (e *Engine) compareDigest(ctx context.Context, cluster wire.ClusterName, d *wire.Digest) error {
-	if e.config.ClusterPaused(cluster) {
+	if e.stateOf(cluster) != ClusterOpen {
 		e.metrics.digests.WithLabelValues("paused").Inc()
-		e.noteDifferences(cluster, nil)
+		e.step(&digestCompared{cluster: cluster})
 		return nil
 	}
 	own, complete := e.ownDigest(cluster, len(d.Buckets))
-	differences := compareBuckets(own, d.Buckets, complete)
-	request := e.noteDifferences(cluster, differences)
-	if len(differences) == 0 {
+	in := &digestCompared{cluster: cluster, differences: compareBuckets(own, d.Buckets, complete)}
+	e.step(in)
+	if len(in.differences) == 0 {
 		e.metrics.digests.WithLabelValues("equal").Inc()
 		return nil
 	}
 	e.metrics.digests.WithLabelValues("different").Inc()
-	e.log.Debug("digest differs", "cluster", cluster, "agent", d.Agent, "buckets", len(differences), "of", len(d.Buckets))
-	if len(request) == 0 {
+	e.log.Debug("digest differs", "cluster", cluster, "agent", d.Agent, "buckets", len(in.differences), "of", len(d.Buckets))
+	if len(in.request) == 0 {
 		return nil
 	}
-	return e.requestBuckets(ctx, cluster, &wire.Buckets{Count: len(d.Buckets), Indices: request})
+	return e.requestBuckets(ctx, cluster, &wire.Buckets{Count: len(d.Buckets), Indices: in.request})
 }
 
-// noteDifferences notes the result of a comparison, and reports what has changed. It returns the
-// buckets to request. Calls for one cluster do not overlap.
-func (e *Engine) noteDifferences(cluster wire.ClusterName, differences []bucketDifference) (request []int) {
-	now := time.Now()
-	hasWorks := e.hasWorks(cluster)
-	e.mu.Lock()
-	c := e.core.cluster(cluster)
+// digestCompared: the digest of a cluster has these differences from the works of the source. Those of one cluster come
+// in order.
+type digestCompared struct {
+	cluster     wire.ClusterName
+	differences []bucketDifference
+	request     []int // set by step: the buckets to request
+}
+
+func (in *digestCompared) apply(d *core, now time.Time) {
+	c := d.cluster(in.cluster)
 	before := c.divergence
-	after, request := decideDivergence(before, differences, now)
-	if !hasWorks {
-		after = nil // nothing is kept: what its agent holds is asked for at each digest
+	c.divergence, in.request = decideDivergence(before, in.differences, now)
+	if !d.hasWorks(in.cluster) {
+		c.divergence = nil // nothing is kept: what its agent holds is asked for at each digest
 	}
-	c.divergence = after
-	e.core.release(c)
-	e.mu.Unlock()
-	switch {
+	switch after := c.divergence; {
 	case after.isReported() && !before.isReported():
-		e.log.Warn("works of the cluster differ from those of the source", "cluster", cluster, "since", after.since)
-		e.observe(DivergenceChanged{cluster, after.since})
+		d.act(DivergenceChanged{in.cluster, after.since})
 	case before.isReported() && !after.isReported():
-		e.log.Info("works of the cluster equal those of the source again", "cluster", cluster)
-		e.observe(DivergenceChanged{Cluster: cluster})
+		d.act(DivergenceChanged{Cluster: in.cluster})
 	}
-	return request
-}
-
-// hasWorks reports whether the source has a work of a cluster, or has removed one that its agent has
-// not deleted.
-func (e *Engine) hasWorks(cluster wire.ClusterName) bool {
-	for range e.config.Works.ListCluster(cluster) {
-		return true
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if c := e.core.clusters[cluster]; c != nil {
-		for _, w := range c.removed.list {
-			if !w.removed.unknown {
-				return true
-			}
-		}
-	}
-	return false
+	d.release(c)
 }
 
 // requestBuckets publishes status resync requests that list all works of some buckets, with the

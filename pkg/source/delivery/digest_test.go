@@ -116,8 +116,6 @@ func TestDigestsThatCannotAgree(t *testing.T) {
 	var reported []time.Time
 	config := remembering()
 	config.Observe = on(func(d delivery.DivergenceChanged) { reported = append(reported, d.Since) })
-	paused := false
-	config.ClusterPaused = func(wire.ClusterName) bool { return paused }
 	withHarness(t, config, func(b *harness) {
 		refused := newWork("cluster1", "refused").UID
 		b.tap.fail = func(m wire.Message) error {
@@ -159,7 +157,7 @@ func TestDigestsThatCannotAgree(t *testing.T) {
 		if len(reported) > 0 {
 			t.Errorf("reported since %v", reported)
 		}
-		paused = true
+		b.engine.SetCluster("cluster1", delivery.ClusterPaused)
 		b.store.change(newWork("cluster1", "unstorable").UID, bump)
 		b.minute(a)
 		if n := b.metric("workwire_source_digests_total", "result=paused"); n != 1 || len(reported) > 0 {

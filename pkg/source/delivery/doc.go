@@ -15,14 +15,19 @@
 //
 // # Core and shell
 //
-// A core decides (core.go). It owns one record of each cluster and one of each work, which is in one phase
-// (transitions.go), and takes inputs: a work has changed, a message was received, an attempt has ended, time
-// has passed. It is pure. The Engine is the shell around it: it carries out attempts to publish, which are
-// planned from the newest work (plan.go), stores statuses and answers questions. Whoever wants to know what
-// happens, the metrics and the audit log too, observes one stream of events, see [Event].
+// A core decides (core.go). It owns one record of each cluster, which is in one state ([ClusterState]), and one of
+// each work, which is in one phase (transitions.go). It takes inputs: a work has changed, a message was received,
+// an action has ended, time has passed. It returns actions: publish a work, answer and ask a cluster, store a status,
+// and events that somebody may want to know. It is pure.
 //
-// inputs.go has what the core does when something has happened, attempt.go when a publish has ended, cluster.go and work.go the
-// records. publish.go, receive.go, status.go and resync.go are of the shell, in the order of docs/protocol.md.
+// The Engine is the shell around it, which carries out actions and passes their ends to the core: it publishes what is
+// planned from the newest work (plan.go), reads the store for an answer, and writes to it. Whoever wants to know
+// what happens, the metrics and the audit log too, observes one stream of events, in order, see [Event]. A [Stepped] is
+// the same without goroutines, for a simulator.
+//
+// inputs.go has what the core does when something has happened, attempt.go when a publish has ended, asks.go when
+// what is asked, answered and stored begins and ends (jobs.go has their queues), cluster.go and work.go the records.
+// publish.go, receive.go, status.go, resync.go and digest.go are of the shell, in the order of docs/protocol.md.
 //
 // # Delivery guarantees
 //

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/flowcontrol"
+	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
@@ -51,10 +53,6 @@ type Config struct {
 	// Works stores the works of the source; required.
 	Works WorkStore
 
-	// Content returns a work of Works with its whole spec and status, which Works may keep in another
-	// form: but for it, the Engine reads the metadata and the conditions of a work. It must not block.
-	// Default: the work itself.
-	Content func(work *workv1.ManifestWork) *workv1.ManifestWork
 	// Annotations are what a spec is published with where its work does not have them. Optional.
 	Annotations map[string]string
 	// PublishWorkers is the maximum number of concurrent publishes: 1 to 1024, default 64.
@@ -86,39 +84,24 @@ type Config struct {
 	// SignatureMaxAge is how old the signature of a status may be, and how far ahead of this clock.
 	// Negative: no limit, also not of what was signed before the Engine started; default 1 h.
 	SignatureMaxAge time.Duration
-	// Unknown decides about a work that an agent holds and the source does not have. It must not
-	// block. Default: [AnswerUnknown].
-	Unknown func(held wire.SpecVersion) UnknownAction
 
-	// Observe is called with each [Event], from several goroutines. It must not block. Optional.
+	// Observe is called with each [Event], in order, and may call the Engine. It must not block. Optional.
 	Observe func(Event)
 
-	// ClusterPaused reports whether publishes to a cluster must wait until [Engine.ResumeCluster]
-	// is called for it. What its agents list and the source does not have is not kept. It must not
-	// block. Default: never.
-	ClusterPaused func(cluster wire.ClusterName) bool
-	// ClusterServed reports whether this program serves a cluster. Another one under the same source id
-	// serves the others: nothing is published to those, no status of theirs is stored, and what they say
-	// is dropped. [Engine.ClusterGained] and [Engine.ClusterLost] are called when it changes. ClusterPaused
-	// must be true for a cluster that is not served. It must not block. Default: all are served.
-	ClusterServed func(cluster wire.ClusterName) bool
+	// Clusters is the state of the clusters that [Engine.SetCluster] has not been called for; default
+	// [ClusterOpen].
+	Clusters ClusterState
 	// Shard names the clusters that this program serves, to other programs under the same source id; see
 	// [instances.Config]. Empty: all of them.
 	Shard string
-	// WorkPaused reports whether no spec of work is published until [Engine.WorkChanged] is called
-	// for it, also not as the answer to a resync request. Its deletion is. It must not block.
-	// Default: never.
-	WorkPaused func(work *workv1.ManifestWork) bool
-	// WriteDelivery is called for a work after [Engine.ReportDelivery]. Calls are serialized with
-	// those of [WorkStore.UpdateStatus] for that work, and retried likewise. Required for
-	// ReportDelivery.
-	WriteDelivery func(ctx context.Context, uid types.UID) error
 	// Quota is what each cluster may cost; the zero Rates are no limit. Default: [quota.Clusters].
 	Quota *quota.Rates
 	// InstanceInterval is how often this program announces itself to others under the same source id.
 	// Another one is noticed after about this time. Default 30 s.
 	InstanceInterval time.Duration
 
+	// Clock tells the time; default the real one.
+	Clock clock.PassiveClock
 	// Audit gets a record for each spec published and each status received. Default: none.
 	Audit *audit.Log
 	// Logger receives failures with the name and uid of the work, and each event at debug level;
@@ -138,6 +121,9 @@ func (c *Config) setDefaults() error {
 	c.RepublishAfter = cmp.Or(c.RepublishAfter, DefaultRepublishAfter)
 	c.SignatureMaxAge = max(cmp.Or(c.SignatureMaxAge, signing.DefaultMaxAge), 0)
 	c.Logger = cmp.Or(c.Logger, slog.Default())
+	if c.Clock == nil {
+		c.Clock = clock.RealClock{}
+	}
 	if c.Quota == nil {
 		c.Quota = ptr.To(quota.Clusters())
 	}
@@ -156,33 +142,13 @@ func (c *Config) setDefaults() error {
 	if c.Seal != nil && c.Sign == nil {
 		errs = append(errs, errors.New("Seal needs Sign: whoever can forge works can have a cluster tell what others hold"))
 	}
-	c.setFunctions()
-	return errors.Join(errs...)
-}
-
-// setFunctions sets the defaults of the functions.
-func (c *Config) setFunctions() {
 	if c.Sign == nil {
 		c.Sign = func(*cloudevents.Event) error { return nil }
-	}
-	if c.Content == nil {
-		c.Content = func(work *workv1.ManifestWork) *workv1.ManifestWork { return work }
-	}
-	if c.Unknown == nil {
-		c.Unknown = func(wire.SpecVersion) UnknownAction { return AnswerUnknown }
 	}
 	if c.Observe == nil {
 		c.Observe = func(Event) {}
 	}
-	if c.ClusterPaused == nil {
-		c.ClusterPaused = func(wire.ClusterName) bool { return false }
-	}
-	if c.WorkPaused == nil {
-		c.WorkPaused = func(*workv1.ManifestWork) bool { return false }
-	}
-	if c.WriteDelivery == nil {
-		c.WriteDelivery = func(context.Context, types.UID) error { return nil }
-	}
+	return errors.Join(errs...)
 }
 
 // Engine delivers the works of a source and receives their statuses. All methods are safe for
@@ -192,16 +158,19 @@ type Engine struct {
 	topics  wire.SourceTopics
 	log     *slog.Logger
 	metrics *metrics
-	// identity, fail and signatures are set by Run before it starts anything.
-	identity   string
-	fail       context.CancelCauseFunc // ends Run with an error
-	signatures signing.Window
+	// identity and fail are set by Run before it starts anything.
+	identity string
+	fail     context.CancelCauseFunc // ends Run with an error
 
-	mu       sync.Mutex
-	core     *core        // guarded by mu
-	attempts chan attempt // that have begun
-	due      time.Time    // guarded by mu: when timer passes the time to core; zero: never
-	timer    *time.Timer  // guarded by mu
+	mu        sync.Mutex
+	core      *core       // guarded by mu
+	begun     chan action // to be carried out
+	due       time.Time   // guarded by mu: when timer passes the time to core; zero: never
+	timer     *time.Timer // guarded by mu
+	stepped   bool        // see Stepped
+	events    []Event     // guarded by mu: to be observed
+	observed  []Event     // guarded by mu: memory for events
+	observing bool        // guarded by mu: somebody passes on events
 
 	refusedLines    flowcontrol.PassiveRateLimiter // of the log
 	refusedUnlogged int                            // guarded by mu: refused statuses since the last line
@@ -213,10 +182,7 @@ type Engine struct {
 	// contents are the bases of spec deltas.
 	contents publishedContents
 
-	received    *fairqueue.Line[transport.Message, wire.ClusterName]
-	statusQueue *keyedQueue[workKey, statusUpdate]
-	resyncQueue *keyedQueue[wire.ClusterName, resyncTask]
-	quotas      *quota.Quotas[wire.ClusterName]
+	received *fairqueue.Line[transport.Message, wire.ClusterName]
 
 	tracer   *tracing.Tracer           // nil: none
 	changes  *tracing.Changes[workKey] // to be published
@@ -234,14 +200,13 @@ func New(config Config) (*Engine, error) {
 	e := &Engine{
 		config: config,
 		topics: topics,
-		quotas: quota.New[wire.ClusterName](quota.Config{Rates: *config.Quota, Subsystem: "source"}),
-		core:   newCore(config.Source, config.PublishWorkers, config.RepublishAfter, config.ClusterPaused),
+		core:   newCore(&config),
 		tracer: tracing.New(config.TracerProvider),
 
-		attempts:      make(chan attempt, config.PublishWorkers),
-		refusedLines:  flowcontrol.NewTokenBucketPassiveRateLimiter(refusedLogRate, refusedLogBurst),
-		recent:        newRecentStatuses(),
-		contentHashes: flowcontrol.NewTokenBucketPassiveRateLimiter(contentHashRate, contentHashBurst),
+		begun:         make(chan action, config.PublishWorkers+config.StatusWorkers+resyncWorkers),
+		refusedLines:  flowcontrol.NewTokenBucketPassiveRateLimiterWithClock(refusedLogRate, refusedLogBurst, config.Clock),
+		recent:        newRecentStatuses(config.Clock),
+		contentHashes: flowcontrol.NewTokenBucketPassiveRateLimiterWithClock(contentHashRate, contentHashBurst, config.Clock),
 	}
 	// The lines about a cluster are paid by it.
 	e.log = slog.New(quota.LimitLog(config.Logger.Handler(), "cluster")).With("source", config.Source)
@@ -250,13 +215,10 @@ func New(config Config) (*Engine, error) {
 		_, cluster, _ := wire.TopicSender(m.Topic)
 		return cluster
 	})
-	e.statusQueue = newKeyedQueue(func(k workKey) wire.ClusterName { return k.cluster }, e.mergeStatusUpdates, e.writeStatus)
-	e.statusQueue.admit = e.admitStatus
-	e.resyncQueue = newKeyedQueue(func(name wire.ClusterName) wire.ClusterName { return name }, mergeResyncTasks, e.runResync)
 	e.instances = instances.New(instances.Config{
 		Source: config.Source, Shard: config.Shard, Topics: topics, Transport: config.Transport, Interval: config.InstanceInterval,
-		OnChange: func(others []instances.Other) { e.observe(InstancesChanged{others}) }, Logger: e.log,
-	}, time.Now())
+		OnChange: func(others []instances.Other) { e.report(InstancesChanged{others}) }, Logger: e.log,
+	}, config.Clock.Now())
 	if e.metrics, err = newMetrics(config.Registerer, e); err != nil {
 		return nil, fmt.Errorf("source %q: register metrics: %w", config.Source, err)
 	}
@@ -269,36 +231,22 @@ func New(config Config) (*Engine, error) {
 // WorkStore is complete.
 func (e *Engine) Run(ctx context.Context) error {
 	ctx, e.fail = context.WithCancelCause(ctx)
-	e.signatures = signing.Window{MaxAge: e.config.SignatureMaxAge, Started: time.Now()}
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer e.fail(nil)
-	if e.config.Identity != nil {
-		var err error
-		if e.identity, err = e.config.Identity(ctx); ctx.Err() != nil {
-			return nil
-		} else if err != nil {
-			return fmt.Errorf("source %q: read its identity: %w", e.config.Source, err)
-		}
+	if err := e.begin(ctx); ctx.Err() != nil {
+		return nil
+	} else if err != nil {
+		return err
 	}
 	running.Go(func() { e.config.Seal.Run(ctx, e.resealCluster) })
-	running.Go(func() { e.runPublishes(ctx) })
-	running.Go(func() { e.statusQueue.run(ctx, e.config.StatusWorkers) })
-	running.Go(func() { e.resyncQueue.run(ctx, resyncWorkers) })
+	running.Go(func() { e.runActions(ctx) })
 	running.Go(func() { e.received.Run(ctx, e.receive) })
-	for name := range e.config.Works.Clusters() {
-		for work := range e.config.Works.ListCluster(name) {
-			e.WorkChanged(work.UID)
-		}
-	}
 	err := e.config.Transport.Run(ctx, transport.Handler{
 		Subscriptions: e.topics.Subscriptions(),
 		Connected:     e.connected,
 		Received:      func(_ context.Context, m transport.Message) { e.received.Add(m) },
-		Lost: func(reason error) {
-			e.log.Info("connection lost", "reason", reason)
-			e.observe(ConnectionChanged{})
-		},
+		Lost:          e.lost,
 	})
 	var lost *UnknownWorksError
 	if errors.As(context.Cause(ctx), &lost) {
@@ -306,6 +254,22 @@ func (e *Engine) Run(ctx context.Context) error {
 	}
 	if err != nil {
 		return fmt.Errorf("source %q: %w", e.config.Source, err)
+	}
+	return nil
+}
+
+// begin has the works of the store published once there is a connection.
+func (e *Engine) begin(ctx context.Context) (err error) {
+	e.core.signatures = signing.Window{MaxAge: e.config.SignatureMaxAge, Started: e.config.Clock.Now()}
+	if e.config.Identity != nil {
+		if e.identity, err = e.config.Identity(ctx); err != nil {
+			return fmt.Errorf("source %q: read its identity: %w", e.config.Source, err)
+		}
+	}
+	for _, name := range slices.Sorted(e.config.Works.Clusters()) {
+		for work := range e.config.Works.ListCluster(name) {
+			e.WorkChanged(work.UID)
+		}
 	}
 	return nil
 }
@@ -319,7 +283,7 @@ func (e *Engine) WorkChanged(uid types.UID) { e.WorkChangedBy(uid, trace.SpanCon
 // cause may be invalid.
 func (e *Engine) WorkChangedBy(uid types.UID, cause trace.SpanContext) {
 	held, ok := e.config.Works.Get(uid)
-	if !ok || !e.serves(wire.ClusterName(held.Work.Namespace)) {
+	if !ok {
 		return
 	}
 	k := keyOf(held.Work)
@@ -331,7 +295,7 @@ func (e *Engine) WorkChangedBy(uid types.UID, cause trace.SpanContext) {
 // had this generation, or its generation is lower than before, as after the store was restored from
 // a backup. It does not block and may be called before Run.
 func (e *Engine) WorkRestored(uid types.UID) {
-	if held, ok := e.config.Works.Get(uid); ok && e.serves(wire.ClusterName(held.Work.Namespace)) {
+	if held, ok := e.config.Works.Get(uid); ok {
 		e.step(workRestored{keyOf(held.Work), repeat})
 	}
 }
@@ -339,10 +303,8 @@ func (e *Engine) WorkRestored(uid types.UID) {
 // WorkRemoved publishes the deletion of a work that was removed from the WorkStore, until its agent
 // reports Deleted; last is its last known state. It does not block and may be called before Run.
 func (e *Engine) WorkRemoved(last *workv1.ManifestWork) {
-	if e.serves(wire.ClusterName(last.Namespace)) {
-		meta := metadataFor(&last.ObjectMeta)
-		e.step(workRemoved{keyOf(last), removedWork{generation: wire.Generation(last.Generation), deletedAt: last.DeletionTimestamp, meta: &meta}})
-	}
+	meta := metadataFor(&last.ObjectMeta)
+	e.step(workRemoved{keyOf(last), removedWork{generation: wire.Generation(last.Generation), deletedAt: last.DeletionTimestamp, meta: &meta}})
 }
 
 // WorkLost publishes that the source does not know a work, as the answer to a resync request that
@@ -350,41 +312,31 @@ func (e *Engine) WorkRemoved(last *workv1.ManifestWork) {
 // The agent decides whether to believe it (docs/protocol.md, Source identity). last is its last
 // known state. It does not block and may be called before Run.
 func (e *Engine) WorkLost(last *workv1.ManifestWork) {
-	if e.serves(wire.ClusterName(last.Namespace)) {
-		e.step(workLost{keyOf(last), wire.Generation(last.Generation)})
-	}
+	e.step(workLost{keyOf(last), wire.Generation(last.Generation)})
 }
 
-// ReportDelivery has [Config.WriteDelivery] called for a work, whether the WorkStore returns it or
+// ReportDelivery has [WorkStore.WriteDelivery] called for a work, whether the WorkStore returns it or
 // not. It does not block.
 func (e *Engine) ReportDelivery(work *workv1.ManifestWork) {
-	e.statusQueue.add(keyOf(work), statusUpdate{name: work.Name, delivery: true})
+	e.step(storeWanted{keyOf(work), statusUpdate{name: work.Name, delivery: true}})
 }
 
 // StatusesPending returns how many works have a status that is not written yet.
-func (e *Engine) StatusesPending() int { return e.statusQueue.len() }
+func (e *Engine) StatusesPending() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return len(e.core.stores.byKey)
+}
 
 // StatusesLost asks the agents of a cluster for the statuses that the WorkStore does not have: they
 // may be older than before, as after the store was restored from a backup. It does not block.
 func (e *Engine) StatusesLost(cluster wire.ClusterName) {
-	e.resyncQueue.add(cluster, resyncTask{requestStatuses: true})
-}
-
-// ResumeCluster publishes what waited while [Config.ClusterPaused] reported true for the cluster, and
-// has its agent ask again for what was not answered. It does not block.
-func (e *Engine) ResumeCluster(cluster wire.ClusterName) {
-	e.step(clusterResumed{cluster})
-	if !e.config.ClusterPaused(cluster) {
-		e.ProbeCluster(cluster)
-	}
+	e.step(asked{cluster, resyncTask{requestStatuses: true}})
 }
 
 // resealCluster publishes the works of a cluster again, whose key is another one than before. It
 // costs O(n) for n works of the cluster.
 func (e *Engine) resealCluster(cluster wire.ClusterName) {
-	if !e.serves(cluster) {
-		return
-	}
 	e.log.Info("the key of a cluster has changed, publishing its works again", "cluster", cluster)
 	for work := range e.config.Works.ListCluster(cluster) {
 		e.step(keyChanged{keyOf(work)})
@@ -393,7 +345,7 @@ func (e *Engine) resealCluster(cluster wire.ClusterName) {
 
 // ProbeCluster asks the cluster's agents for a message, which becomes a [ClusterHeard]. It does not block.
 func (e *Engine) ProbeCluster(cluster wire.ClusterName) {
-	e.resyncQueue.add(cluster, resyncTask{probe: true})
+	e.step(asked{cluster, resyncTask{probe: true}})
 }
 
 // LastHeard returns when the last message from a cluster with works arrived in this run; zero: none has.
@@ -413,18 +365,26 @@ func (e *Engine) Connected() bool {
 	return e.core.connection != 0
 }
 
+func (e *Engine) lost(reason error) {
+	e.log.Info("connection lost", "reason", reason)
+	e.report(ConnectionChanged{})
+}
+
 // connected handles a new connection, which lasts until ctx ends.
 func (e *Engine) connected(ctx context.Context, c transport.Connection) {
-	in := &connected{limit: c.Limit}
-	e.step(in)
-	context.AfterFunc(ctx, func() { e.step(disconnected{in.number}) })
-	e.observe(ConnectionChanged{Up: true})
-	e.log.Info("connected", "resumed", c.Resumed, "packetLimit", c.Limit)
-	for name := range e.config.Works.Clusters() {
-		e.resyncQueue.add(name, resyncTask{requestStatuses: true})
-	}
+	number := e.connect(c)
+	context.AfterFunc(ctx, func() { e.step(disconnected{number}) })
 	e.probeAllClusters(ctx)
 	e.instances.Run(ctx)
+}
+
+// connect begins what a new connection makes possible, and returns its number.
+func (e *Engine) connect(c transport.Connection) uint64 {
+	in := &connected{limit: c.Limit, clusters: slices.Sorted(e.config.Works.Clusters())}
+	e.report(ConnectionChanged{Up: true})
+	e.log.Info("connected", "resumed", c.Resumed, "packetLimit", c.Limit)
+	e.step(in)
+	return in.number
 }
 
 func keyOf(work *workv1.ManifestWork) workKey {

@@ -13,7 +13,7 @@ import (
 )
 
 // Event is something that an [Engine] has noticed or done, as [Config].Observe, the metrics and the audit
-// log learn it: one of the types of this file.
+// log learn it, in order: one of the types of this file.
 type Event any
 
 // ConnectionChanged is the establishment (Up) or the loss of the connection to the broker.
@@ -109,14 +109,57 @@ type NoiseChanged struct {
 // no longer heard (docs/protocol.md, Instances).
 type InstancesChanged struct{ Others []instances.Other }
 
-// observe passes an event to all who want to know of it.
+// questionPaced: a resync request or digest has to wait, because its cluster asks too often.
+type questionPaced struct{}
+
+// report passes an event to all who want to know of it.
+func (e *Engine) report(event Event) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.events = append(e.events, event)
+	e.passOn()
+}
+
+// passOn has all events observed, in order, but for those that somebody else is passing on. e.mu must be held; it is
+// not meanwhile, so that who observes may call the Engine.
+func (e *Engine) passOn() {
+	if e.observing {
+		return
+	}
+	e.observing = true
+	for len(e.events) > 0 {
+		events := e.events
+		e.events = e.observed[:0]
+		e.mu.Unlock()
+		for _, event := range events {
+			e.observe(event)
+		}
+		clear(events)
+		e.mu.Lock()
+		e.observed = events
+	}
+	e.observing = false
+}
+
+// observe has an event counted, recorded, logged, and passed to Config.Observe.
 func (e *Engine) observe(event Event) {
 	e.metrics.observe(event)
+	if diverged, ok := event.(DivergenceChanged); ok {
+		e.logDivergence(diverged)
+	}
 	if record, ok := auditRecord(event); ok {
 		record.Source = e.config.Source
 		e.config.Audit.Write(record)
 	}
 	e.config.Observe(event)
+}
+
+func (e *Engine) logDivergence(event DivergenceChanged) {
+	if event.Since.IsZero() {
+		e.log.Info("works of the cluster equal those of the source again", "cluster", event.Cluster)
+	} else {
+		e.log.Warn("works of the cluster differ from those of the source", "cluster", event.Cluster, "since", event.Since)
+	}
 }
 
 // result returns how an attempt that has ended did: ok, refused or failed.

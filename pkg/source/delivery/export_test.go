@@ -23,7 +23,6 @@ type Kept struct{ Works, Clusters, Removed, Divergences, Due, Pending, Statuses,
 
 // KeptOf returns what e holds in memory.
 func KeptOf(e *Engine) Kept {
-	statuses, resyncs := e.statusQueue.len(), e.resyncQueue.len()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	removed := 0
@@ -32,7 +31,7 @@ func KeptOf(e *Engine) Kept {
 	}
 	return Kept{
 		Works: len(e.core.works), Clusters: len(e.core.clusters), Removed: removed, Divergences: e.core.countClusters(func(c *clusterRecord) bool { return c.divergence != nil }),
-		Due: e.core.unconfirmed(), Pending: e.core.pending(), Statuses: statuses, Resyncs: resyncs,
+		Due: e.core.unconfirmed(), Pending: e.core.pending(), Statuses: len(e.core.stores.byKey), Resyncs: len(e.core.asks.byKey),
 	}
 }
 

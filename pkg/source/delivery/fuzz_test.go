@@ -39,6 +39,9 @@ func (o one) Clusters() iter.Seq[wire.ClusterName] {
 func (o one) UpdateStatus(context.Context, *wire.Status) error                { return nil }
 func (o one) SetCondition(context.Context, types.UID, metav1.Condition) error { return nil }
 func (o one) AgentAhead(types.UID, wire.Generation) bool                      { return false }
+func (o one) Content(work *workv1.ManifestWork) *workv1.ManifestWork          { return work }
+func (o one) Unknown(wire.SpecVersion) UnknownAction                          { return AnswerUnknown }
+func (o one) WriteDelivery(context.Context, types.UID) error                  { return nil }
 
 // FuzzReceive: every message is acknowledged once, and messages from other clusters than the work's
 // do not change its state.
@@ -76,7 +79,7 @@ func FuzzReceive(f *testing.F) {
 			t.Fatalf("acknowledged %d times", acks)
 		}
 		_, from, _ := wire.TopicSender(topic)
-		if known := l.core.works[keyOf(works.work)]; from != "cluster1" && (known.confirmed != 0 || known.sequences != (Sequences{}) || l.statusQueue.len() != 0) {
+		if known := l.core.works[keyOf(works.work)]; from != "cluster1" && (known.confirmed != 0 || known.sequences != (Sequences{}) || l.StatusesPending() != 0) {
 			t.Fatalf("a message from %q changed %+v", from, known)
 		}
 	})
@@ -131,7 +134,7 @@ func FuzzUntrusted(f *testing.F) {
 			changed.Extensions()["signature"] == e.Extensions()["signature"]
 		l.receive(t.Context(), transport.Message{Topic: topic, Event: changed, Ack: func() {}})
 		known := l.core.works[keyOf(works.work)]
-		if !same && (known.confirmed != 0 || known.signed != 0 || known.sequences != (Sequences{}) || l.statusQueue.len() != 0) {
+		if !same && (known.confirmed != 0 || known.signed != 0 || known.sequences != (Sequences{}) || l.StatusesPending() != 0) {
 			t.Fatalf("%s = %q on topic %q changed %+v", name, value, topic, known)
 		}
 	})

@@ -17,6 +17,9 @@ import (
 type workChanged struct{ key workKey }
 
 func (in workChanged) apply(d *core, _ time.Time) {
+	if !d.serves(in.key.cluster) {
+		return
+	}
 	w := d.ensure(in.key)
 	if w.removed != nil {
 		w.removed.again = true
@@ -32,6 +35,9 @@ type workRestored struct {
 }
 
 func (in workRestored) apply(d *core, _ time.Time) {
+	if !d.serves(in.key.cluster) {
+		return
+	}
 	w := d.ensure(in.key)
 	w.authoritative, w.confirmed = true, 0
 	w.setContent(w.content().withHash(in.key.uid, "", 0))
@@ -45,6 +51,9 @@ type workRemoved struct {
 }
 
 func (in workRemoved) apply(d *core, _ time.Time) {
+	if !d.serves(in.key.cluster) {
+		return
+	}
 	w := d.ensure(in.key)
 	w.setRemoved(&in.removed)
 	switch {
@@ -97,12 +106,19 @@ type workLost struct {
 	generation wire.Generation
 }
 
-func (in workLost) apply(d *core, _ time.Time) { d.deleteUnknown(in.key, in.generation, nil) }
+func (in workLost) apply(d *core, _ time.Time) {
+	if d.serves(in.key.cluster) {
+		d.deleteUnknown(in.key, in.generation, nil)
+	}
+}
 
 // keyChanged: the key of the cluster of a work is another one.
 type keyChanged struct{ key workKey }
 
 func (in keyChanged) apply(d *core, _ time.Time) {
+	if !d.serves(in.key.cluster) {
+		return
+	}
 	w := d.ensure(in.key)
 	if w.refused != nil && w.refused.condition.Reason == workv1.ReasonNoSealKey {
 		w.refused = nil
@@ -110,51 +126,66 @@ func (in keyChanged) apply(d *core, _ time.Time) {
 	d.want(w, repeat)
 }
 
-// clusterResumed: a cluster may not be paused any more.
-type clusterResumed struct{ cluster wire.ClusterName }
+// clusterSet: a cluster has this state from now on.
+type clusterSet struct {
+	cluster wire.ClusterName
+	state   ClusterState
+	found   bool // set by step: another program has served it, its works are new
+}
 
-func (in clusterResumed) apply(d *core, _ time.Time) {
-	if c, ok := d.clusters[in.cluster]; ok && c.queue.Len() > 0 {
+func (in *clusterSet) apply(d *core, now time.Time) {
+	c := d.cluster(in.cluster)
+	before := c.state
+	c.state = in.state
+	switch {
+	case before == in.state:
+	case in.state == ClusterElsewhere:
+		d.startAfresh(c, time.Time{})
+	case before == ClusterElsewhere:
+		in.found = true
+		d.startAfresh(c, now)
+		d.asks.add(c.name, c.name, resyncTask{requestStatuses: true, probe: true})
+	case in.state == ClusterOpen && d.connection != 0:
+		d.asks.add(c.name, c.name, resyncTask{probe: true})
+	}
+	if c.state == ClusterOpen && c.queue.Len() > 0 {
 		d.enterRoundRobin(c)
 	}
+	d.release(c)
 }
 
-// clusterServed: this program serves a cluster from now on, or another one does. What is known of the
-// cluster is forgotten.
-type clusterServed struct {
-	cluster wire.ClusterName
-	here    bool
-}
-
-func (in clusterServed) apply(d *core, now time.Time) {
-	c := d.cluster(in.cluster)
+// startAfresh forgets what is known of a cluster but for its state: another program serves it, or has served it until
+// gained. What waits, as after a write that failed, may be older than what another program stores.
+func (d *core) startAfresh(c *clusterRecord, gained time.Time) {
+	d.asks.clear(c.name)
+	d.stores.clear(c.name)
 	for i := c.works.len() - 1; i >= 0; i-- {
 		if w := c.works.list[i]; w.phase != inFlight {
 			d.forget(w)
 		}
 	}
-	c = d.cluster(in.cluster) // the last work may have been all that was known
-	c.gained, c.waiting, c.owing, c.distrust, c.divergence = time.Time{}, 0, false, distrust{}, nil
-	if in.here {
-		c.gained = now
-	}
-	d.release(c)
+	d.clusters[c.name] = c // the last work may have been all that was known
+	c.gained, c.waiting, c.owing, c.distrust, c.divergence = gained, 0, false, distrust{}, nil
 }
 
 // connected: there is a connection with this packet limit. All works whose last publish is not confirmed
 // are published. It costs O(n) for n works.
 type connected struct {
-	limit  int
-	number uint64 // set by step
+	limit    int
+	clusters []wire.ClusterName // that the source has works of, in order: they are asked for their statuses
+	number   uint64             // set by step
 }
 
-func (in *connected) apply(d *core, _ time.Time) {
+func (in *connected) apply(d *core, now time.Time) {
 	d.lastConnection++
 	d.connection, in.number = d.lastConnection, d.lastConnection
 	for _, name := range slices.Sorted(maps.Keys(d.clusters)) {
 		for _, w := range d.clusters[name].works.list {
 			d.reconnect(w, in.limit)
 		}
+	}
+	for _, name := range in.clusters {
+		asked{name, resyncTask{requestStatuses: true}}.apply(d, now)
 	}
 }
 
@@ -189,13 +220,9 @@ func (timePassed) apply(*core, time.Time) {}
 
 // heard: a cluster has sent a message. Works that awaited it are scheduled rather than queued, since the
 // agent may be about to confirm or to request them.
-type heard struct {
-	cluster wire.ClusterName
-	// Set by step: the cluster is noisy, and its distrust has ended.
-	noisy, trusted bool
-}
+type heard struct{ cluster wire.ClusterName }
 
-func (in *heard) apply(d *core, now time.Time) {
+func (in heard) apply(d *core, now time.Time) {
 	c, ok := d.clusters[in.cluster]
 	if !ok {
 		return
@@ -206,9 +233,12 @@ func (in *heard) apply(d *core, now time.Time) {
 		d.move(w, contact)
 		d.due.set(w, now.Add(d.roundTrip.patience(d.republishAfter)))
 	}
-	in.noisy = c.noise != quota.Noise{}
-	if in.trusted = !c.distrust.Since.IsZero() && now.Sub(c.distrust.last) >= untrustedMemory; in.trusted {
+	if c.noise != (quota.Noise{}) {
+		d.noteNoise(c.name, now)
+	}
+	if !c.distrust.Since.IsZero() && now.Sub(c.distrust.last) >= untrustedMemory {
 		c.distrust = distrust{}
+		d.act(TrustChanged{Cluster: c.name})
 		d.release(c)
 	}
 }
@@ -291,6 +321,14 @@ func (in *statusReceived) apply(d *core, now time.Time) {
 		if room, in.firstDropped = d.waits(s.Cluster, in.size); !room {
 			in.verdict = tooMuch
 		}
+	}
+	switch k := (workKey{uid: s.UID, cluster: s.Cluster}); in.verdict {
+	case accepted:
+		storeWanted{k, statusUpdate{name: in.stored.Work.Name, status: s, size: in.size}}.apply(d, now)
+	case ahead:
+		storeWanted{k, statusUpdate{name: in.stored.Work.Name, agentGeneration: s.Generation}}.apply(d, now)
+	case unknownWork:
+		d.act(UnknownStatus{s})
 	}
 	switch v := in.verdict; {
 	case w == nil: // removed meanwhile

@@ -54,7 +54,7 @@ func newMetrics(r prometheus.Registerer, e *Engine) (*metrics, error) {
 	if r == nil {
 		return m, nil
 	}
-	collectors := append(e.instances.Metrics(), e.quotas,
+	collectors := append(e.instances.Metrics(), e.core.quotas,
 		m.published, m.republished, m.specDeltas, m.received, m.resyncAnswers, m.statusResyncs, m.statusWriteFailures, m.digests, m.questionsPaced, m.untrusted)
 	for _, c := range append(collectors, gauges(e)...) {
 		if err := r.Register(c); err != nil {
@@ -119,6 +119,8 @@ func (m *metrics) observe(event Event) {
 		if event.verdict == untrusted && event.Status != nil {
 			m.untrusted.WithLabelValues(string(event.reason)).Inc()
 		}
+	case questionPaced:
+		m.questionsPaced.Inc()
 	case Publication:
 		if event.Ended.IsZero() {
 			return

@@ -3,6 +3,8 @@ package delivery
 import (
 	"errors"
 	"fmt"
+	"hash"
+	"hash/fnv"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -17,7 +19,7 @@ import (
 	"github.com/workwire/workwire/pkg/wire"
 )
 
-const modelLimit = 3 // attempts at a time
+const modelLimit = 3 // attempts, and writes, at a time
 
 // model is a source, its broker and its agents, as slow and obvious as can be, around a core.
 type model struct {
@@ -30,24 +32,33 @@ type model struct {
 	first, last map[workKey]wire.Generation
 	connected   uint64
 	connections int
-	paused      map[wire.ClusterName]bool
+	states      map[wire.ClusterName]ClusterState
 	pausedWork  map[workKey]bool
 	// wanted are the works of which something is to be published, begun the attempts under way.
 	wanted map[workKey]bool
-	begun  []attempt
+	begun  []*attempt
+	// asked are the clusters that something is to be asked of or answered to, asks what is under way about it.
+	asked map[wire.ClusterName]bool
+	asks  []*asking
+	// accepted are the statuses to store, stores the writes under way, and stored the newest ones that were written.
+	accepted, stored map[workKey]*wire.Status
+	stores           []*storing
 	// holds are the generations that the agents have; said are their statuses that have not arrived.
 	holds map[workKey]wire.Generation
 	said  []*wire.Status
 	log   []string
+	trace hash.Hash64 // of the inputs and actions
 }
 
 func newModel(t *testing.T, seed uint64) *model {
 	m := &model{
 		t: t, random: rand.New(rand.NewPCG(seed, 7)), now: time.Unix(1_790_000_000, 0), works: map[workKey]*workv1.ManifestWork{},
-		first: map[workKey]wire.Generation{}, last: map[workKey]wire.Generation{}, paused: map[wire.ClusterName]bool{}, pausedWork: map[workKey]bool{},
+		first: map[workKey]wire.Generation{}, last: map[workKey]wire.Generation{}, states: map[wire.ClusterName]ClusterState{}, pausedWork: map[workKey]bool{},
 		wanted: map[workKey]bool{}, holds: map[workKey]wire.Generation{},
 	}
-	m.core = newCore("hub1", modelLimit, 30*time.Second, func(name wire.ClusterName) bool { return m.paused[name] })
+	m.asked, m.accepted, m.stored = map[wire.ClusterName]bool{}, map[workKey]*wire.Status{}, map[workKey]*wire.Status{}
+	m.trace = fnv.New64a()
+	m.core = testCore(modelLimit, 30*time.Second, ClusterOpen)
 	return m
 }
 
@@ -64,25 +75,80 @@ func (m *model) step(in input, keys ...workKey) {
 	m.t.Helper()
 	m.log = append(m.log, fmt.Sprintf("%T %+v", in, keys))
 	for _, k := range keys {
-		m.wanted[k] = true
+		if m.serves(k.cluster) {
+			m.wanted[k] = true
+		}
 	}
+	fmt.Fprintf(m.trace, "%T\n", in)
 	for _, a := range m.core.step(m.now, in) {
+		m.act(a)
+	}
+	if len(m.begun) > modelLimit || len(m.stores) > modelLimit || len(m.asks) > resyncWorkers {
+		m.fail("%d attempts, %d writes and %d questions at a time", len(m.begun), len(m.stores), len(m.asks))
+	}
+	m.check()
+}
+
+// act begins what the core has decided.
+func (m *model) act(a action) {
+	m.t.Helper()
+	switch a := a.(type) {
+	case *attempt:
 		m.log = append(m.log, fmt.Sprintf("  begins %v", a.key))
+		fmt.Fprintf(m.trace, " attempt %v %+v %v %+v %d %d\n", a.key, a.intent, a.said, a.published, a.confirmed, a.republishes)
 		switch {
 		case m.connected == 0:
 			m.fail("%v begins without a connection", a.key)
-		case m.paused[a.key.cluster]:
-			m.fail("%v begins though its cluster is paused", a.key)
-		case slices.ContainsFunc(m.begun, func(b attempt) bool { return b.key == a.key }):
+		case m.states[a.key.cluster] != ClusterOpen:
+			m.fail("%v begins though its cluster is not open", a.key)
+		case slices.ContainsFunc(m.begun, func(b *attempt) bool { return b.key == a.key }):
 			m.fail("%v begins twice", a.key)
 		}
 		delete(m.wanted, a.key)
 		m.begun = append(m.begun, a)
+	case *asking:
+		name := a.job.cluster
+		m.log = append(m.log, fmt.Sprintf("  asks %v", name))
+		fmt.Fprintf(m.trace, " ask %s %v %v\n", name, a.task.requestStatuses, a.task.probe)
+		if !m.serves(name) || slices.ContainsFunc(m.asks, func(b *asking) bool { return b.job == a.job }) {
+			m.fail("%s is asked twice at a time, or though another program serves it", name)
+		}
+		delete(m.asked, name)
+		m.asks = append(m.asks, a)
+	case *storing:
+		k := a.job.key
+		m.log = append(m.log, fmt.Sprintf("  stores %v", k))
+		fmt.Fprintf(m.trace, " store %v %+v\n", k, a.update.agentGeneration)
+		switch {
+		case !m.serves(k.cluster), slices.ContainsFunc(m.stores, func(b *storing) bool { return b.job == a.job }):
+			m.fail("%v is stored twice at a time, or though another program serves it", k)
+		case a.update.status != nil && a.update.status != m.accepted[k]:
+			m.fail("a status of %v is stored that is not the newest one", k)
+		}
+		m.stores = append(m.stores, a)
+	default:
+		fmt.Fprintf(m.trace, " %T\n", a)
 	}
-	if len(m.begun) > modelLimit {
-		m.fail("%d attempts at a time", len(m.begun))
+}
+
+// endAsk ends one of the asks under way.
+func (m *model) endAsk(i int, retry bool) {
+	a := m.asks[i]
+	m.asks = slices.Delete(m.asks, i, i+1)
+	if retry && m.serves(a.job.cluster) {
+		m.asked[a.job.cluster] = true
 	}
-	m.check()
+	m.step(askEnded{a, retry})
+}
+
+// endStore ends one of the writes under way.
+func (m *model) endStore(i int, failed bool) {
+	a := m.stores[i]
+	m.stores = slices.Delete(m.stores, i, i+1)
+	if a.update.status != nil && !failed {
+		m.stored[a.job.key] = a.update.status
+	}
+	m.step(storeEnded{a, failed})
 }
 
 // check compares the core with what a search finds.
@@ -92,14 +158,14 @@ func (m *model) check() {
 	scheduled, waiting := 0, 0
 	for k, w := range m.core.works {
 		found[w.phase]++
-		under := slices.ContainsFunc(m.begun, func(a attempt) bool { return a.key == k })
+		under := slices.ContainsFunc(m.begun, func(a *attempt) bool { return a.key == k })
 		switch {
 		case under != (w.phase == inFlight):
 			m.fail("%v is in phase %d, under way %v", k, w.phase, under)
 		case m.wanted[k] && !under && w.phase != queued:
 			m.fail("%v is wanted, and in phase %d", k, w.phase)
-		case (w.dueIndex > 0) != (w.phase == awaitingAnswer || w.phase == backingOff):
-			m.fail("%v is in phase %d, due %v", k, w.phase, w.dueIndex > 0)
+		case (w.index > 0) != (w.phase == awaitingAnswer || w.phase == backingOff):
+			m.fail("%v is in phase %d, due %v", k, w.phase, w.index > 0)
 		case w.cluster.silent.has(w) != (w.phase == awaitingContact), w.cluster.removed.has(w) != (w.removed != nil), !w.cluster.works.has(w):
 			m.fail("%v is in the wrong sets: %+v", k, w)
 		case (w.intent == nothing) != (w.phase != queued && w.phase != backingOff && w.phase != paused) && w.phase != inFlight:
@@ -107,10 +173,10 @@ func (m *model) check() {
 		case w.isDeleted() && w.phase != inFlight && !w.removed.again:
 			m.fail("%v is deleted and kept", k)
 		}
-		if w.dueIndex > 0 {
+		if w.index > 0 {
 			scheduled++
 		}
-		if w.phase == queued && !m.paused[k.cluster] {
+		if w.phase == queued && m.states[k.cluster] == ClusterOpen {
 			waiting++
 			if !w.cluster.inRoundRobin {
 				m.fail("%v waits in a cluster that is not served", k)
@@ -123,11 +189,54 @@ func (m *model) check() {
 	if waiting > 0 && m.connected != 0 && len(m.begun) < modelLimit {
 		m.fail("%d works wait though %d of %d attempts are under way", waiting, len(m.begun), modelLimit)
 	}
+	for name := range m.asked {
+		if m.core.asks.byKey[name] == nil {
+			m.fail("%s is to be asked, and forgotten", name)
+		}
+	}
+	bytes := map[wire.ClusterName]int{}
+	for k, s := range m.accepted {
+		if j := m.core.stores.byKey[k]; s != nil && m.stored[k] != s && j == nil {
+			m.fail("a status of %v is accepted, and forgotten", k)
+		}
+	}
+	for _, j := range m.core.stores.byKey {
+		bytes[j.cluster] += j.value.size
+	}
+	for _, a := range m.stores {
+		bytes[a.job.cluster] += a.update.size
+	}
+	for name, c := range m.core.clusters {
+		busy := 0
+		for _, of := range m.underWay() {
+			if of == name {
+				busy++
+			}
+		}
+		if c.underWay != busy || c.state != m.states[name] || c.waiting > bytes[name] {
+			m.fail("%s is in state %d, want %d; %d are under way, counted as %d; %d bytes wait, counted as %d",
+				name, c.state, m.states[name], busy, c.underWay, bytes[name], c.waiting)
+		}
+	}
 	for k := range m.wanted {
 		if m.core.works[k] == nil {
 			m.fail("%v is wanted and forgotten", k)
 		}
 	}
+}
+
+// underWay returns the cluster of each attempt, ask and write under way.
+func (m *model) underWay() (clusters []wire.ClusterName) {
+	for _, a := range m.begun {
+		clusters = append(clusters, a.key.cluster)
+	}
+	for _, a := range m.asks {
+		clusters = append(clusters, a.job.cluster)
+	}
+	for _, a := range m.stores {
+		clusters = append(clusters, a.job.cluster)
+	}
+	return clusters
 }
 
 func (m *model) key() workKey {
@@ -203,16 +312,26 @@ func (m *model) receive() {
 	s := m.said[0]
 	m.said = m.said[1:]
 	k := workKey{uid: s.UID, cluster: s.Cluster}
+	if !m.serves(k.cluster) {
+		return // another program receives it
+	}
 	work, has := m.works[k]
 	in := &statusReceived{from: sender{"hub1", s.Cluster}, status: s, stored: StoredWork{Work: work, FirstGeneration: m.first[k]}, has: has, size: 1}
-	m.step(&heard{cluster: k.cluster})
+	m.step(heard{k.cluster})
 	if !has && isTrue(s, workv1.WorkDeleted) {
 		delete(m.wanted, k) // it may be forgotten
 	}
-	m.step(in)
+	before := m.accepted[k]
+	m.accepted[k] = s // if it is
+	if m.core.step(m.now, in); in.verdict != accepted {
+		m.accepted[k] = before
+	}
+	for _, a := range slices.Clone(m.core.actions) {
+		m.act(a)
+	}
+	m.check()
 	m.log = append(m.log, fmt.Sprintf("  status %v of generation %d: %s", k, s.Generation, in.verdict))
 	if in.verdict == accepted {
-		m.core.waitsNoMore(k.cluster, 1)
 		if isTrue(s, workv1.WorkDeleted) {
 			m.remove(k)
 		}
@@ -221,13 +340,20 @@ func (m *model) receive() {
 
 func (m *model) connect() {
 	m.connections++
-	in := &connected{limit: m.connections}
+	in := &connected{limit: m.connections, clusters: []wire.ClusterName{"c0", "c1"}}
+	for _, name := range in.clusters {
+		m.asked[name] = m.serves(name)
+	}
+	maps.DeleteFunc(m.asked, func(_ wire.ClusterName, to bool) bool { return !to })
 	m.connected = m.core.lastConnection + 1
 	m.step(in)
 }
 
 // resync has the agent of a cluster list what it holds.
 func (m *model) resync(cluster wire.ClusterName) {
+	if !m.serves(cluster) {
+		return
+	}
 	listed := worksListed{cluster: cluster, counts: func(have *wire.SpecVersion) bool {
 		work, ok := m.works[workKey{have.UID, cluster}]
 		return ok && have.Generation <= wire.Generation(work.Generation)
@@ -245,7 +371,7 @@ func (m *model) resync(cluster wire.ClusterName) {
 			wanted = append(wanted, k)
 		}
 	}
-	m.step(&heard{cluster: cluster})
+	m.step(heard{cluster})
 	m.step(listed)
 	m.step(unknown, wanted...)
 	wanted = nil
@@ -257,14 +383,37 @@ func (m *model) resync(cluster wire.ClusterName) {
 	m.step(asked, wanted...)
 }
 
+// set sets the state of a cluster. What is wanted of one that is elsewhere is forgotten, and its works are looked at
+// when it is no longer.
+func (m *model) set(cluster wire.ClusterName, state ClusterState) {
+	before := m.states[cluster]
+	m.states[cluster] = state
+	if before != state && (before == ClusterElsewhere || state == ClusterElsewhere) {
+		maps.DeleteFunc(m.wanted, func(k workKey, _ bool) bool { return k.cluster == cluster })
+		maps.DeleteFunc(m.accepted, func(k workKey, _ *wire.Status) bool { return k.cluster == cluster })
+		delete(m.asked, cluster)
+	}
+	m.step(&clusterSet{cluster: cluster, state: state})
+	if before == ClusterElsewhere && state != ClusterElsewhere {
+		for _, k := range sorted(m.works) {
+			if k.cluster == cluster {
+				m.step(workChanged{k}, k)
+			}
+		}
+	}
+}
+
+// serves reports whether the works of a cluster count.
+func (m *model) serves(cluster wire.ClusterName) bool { return m.states[cluster] != ClusterElsewhere }
+
 func sorted[V any](works map[workKey]V) []workKey {
 	return slices.SortedFunc(maps.Keys(works), func(a, b workKey) int {
 		return slices.Compare([]string{string(a.cluster), string(a.uid)}, []string{string(b.cluster), string(b.uid)})
 	})
 }
 
-// act does something.
-func (m *model) act() {
+// happen has something happen.
+func (m *model) happen() {
 	k := m.key()
 	switch n := m.random.IntN(100); {
 	case n < 25:
@@ -276,9 +425,17 @@ func (m *model) act() {
 		}
 	case n < 34:
 		m.remove(k)
-	case n < 60:
+	case n < 54:
 		if len(m.begun) > 0 {
 			m.end(m.random.IntN(len(m.begun)), false)
+		}
+	case n < 57:
+		if len(m.asks) > 0 {
+			m.endAsk(m.random.IntN(len(m.asks)), m.random.IntN(3) == 0)
+		}
+	case n < 63:
+		if len(m.stores) > 0 {
+			m.endStore(m.random.IntN(len(m.stores)), m.random.IntN(3) == 0)
 		}
 	case n < 80:
 		if len(m.said) > 0 {
@@ -294,8 +451,7 @@ func (m *model) act() {
 	case n < 88:
 		m.resync(k.cluster)
 	case n < 90:
-		m.paused[k.cluster] = !m.paused[k.cluster]
-		m.step(clusterResumed{k.cluster})
+		m.set(k.cluster, ClusterState(m.random.IntN(3)))
 	case n < 92:
 		if m.pausedWork[k] = !m.pausedWork[k]; !m.pausedWork[k] && m.works[k] != nil {
 			m.step(workChanged{k}, k)
@@ -309,8 +465,7 @@ func (m *model) act() {
 // settle has everything work for long.
 func (m *model) settle() {
 	for _, cluster := range []wire.ClusterName{"c0", "c1"} {
-		m.paused[cluster] = false
-		m.step(clusterResumed{cluster})
+		m.set(cluster, ClusterOpen)
 	}
 	clear(m.pausedWork)
 	m.connect()
@@ -318,10 +473,15 @@ func (m *model) settle() {
 		m.step(workChanged{k}, k)
 	}
 	for range 50 {
-		for len(m.begun)+len(m.said) > 0 {
-			if len(m.begun) > 0 {
+		for len(m.begun)+len(m.said)+len(m.asks)+len(m.stores) > 0 {
+			switch {
+			case len(m.begun) > 0:
 				m.end(0, true)
-			} else {
+			case len(m.asks) > 0:
+				m.endAsk(0, false)
+			case len(m.stores) > 0:
+				m.endStore(0, false)
+			default:
 				m.receive()
 			}
 		}
@@ -337,19 +497,42 @@ func (m *model) settle() {
 // works of the source and no others, and nothing is left to do.
 func TestCore(t *testing.T) {
 	for seed := range uint64(300) {
-		m := newModel(t, seed)
-		m.connect()
-		for range 300 {
-			m.act()
-		}
-		m.settle()
+		m := stepped(t, seed)
 		for k, work := range m.works {
 			if m.holds[k] != wire.Generation(work.Generation) || m.core.works[k].phase != idle {
 				m.fail("seed %d: the agent holds generation %d of %v, want %d; %+v", seed, m.holds[k], k, work.Generation, m.core.works[k])
 			}
 		}
+		for k, s := range m.accepted {
+			if s != nil && m.stored[k] != s {
+				m.fail("seed %d: the newest status of %v is not stored", seed, k)
+			}
+		}
+		if len(m.core.asks.byKey) > 0 || len(m.core.stores.byKey) > 0 {
+			m.fail("seed %d: %d clusters are to be asked, %d statuses to be stored", seed, len(m.core.asks.byKey), len(m.core.stores.byKey))
+		}
 		if len(m.holds) != len(m.works) || len(m.core.works) != len(m.works) {
 			m.fail("seed %d: agents hold %v, the source has %d works, the core %d", seed, m.holds, len(m.works), len(m.core.works))
+		}
+	}
+}
+
+// stepped returns a model after a life by this seed.
+func stepped(t *testing.T, seed uint64) *model {
+	m := newModel(t, seed)
+	m.connect()
+	for range 300 {
+		m.happen()
+	}
+	m.settle()
+	return m
+}
+
+// TestSameInputsSameActions: what a core does, and in which order, follows from what has happened alone.
+func TestSameInputsSameActions(t *testing.T) {
+	for seed := range uint64(300) {
+		if first, again := stepped(t, seed).trace.Sum64(), stepped(t, seed).trace.Sum64(); first != again {
+			t.Errorf("seed %d: the actions are not the same", seed)
 		}
 	}
 }

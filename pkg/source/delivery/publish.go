@@ -10,7 +10,6 @@ import (
 	cloudevents "github.com/cloudevents/sdk-go/v2/event"
 	"go.opentelemetry.io/otel/trace"
 
-	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/runtime/tracing"
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/wire"
@@ -20,17 +19,28 @@ import (
 // forever.
 const publishTimeout = time.Minute
 
-// step passes an input to the core, and has the attempts carried out that begin with it.
+// step passes an input to the core, and has the actions carried out that follow.
 func (e *Engine) step(in input) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for _, a := range e.core.step(time.Now(), in) {
-		if e.config.ClusterServed != nil {
-			a.cluster.underWay++ // ClusterPaused has said that it is served
+	for _, a := range e.core.step(e.config.Clock.Now(), in) {
+		switch a.(type) {
+		case *attempt, *asking, *storing:
+			e.begun <- a // has room for all that are under way
+		default:
+			e.events = append(e.events, a)
 		}
-		e.attempts <- a // has room for all that are in flight
 	}
+	e.setTimer(in)
+	e.passOn()
+}
+
+// setTimer has the core learn that time has passed when something is due. e.mu must be held.
+func (e *Engine) setTimer(in input) {
 	due := e.core.nextDue()
+	if e.stepped {
+		return
+	}
 	if _, passed := in.(timePassed); due.Equal(e.due) && !passed {
 		return
 	}
@@ -45,31 +55,41 @@ func (e *Engine) step(in input) {
 	}
 }
 
-// runPublishes carries out attempts until ctx ends and all publishes have returned.
-func (e *Engine) runPublishes(ctx context.Context) {
+// runActions carries out actions until ctx ends and all of them have returned.
+func (e *Engine) runActions(ctx context.Context) {
 	var running sync.WaitGroup
 	defer running.Wait()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case a := <-e.attempts:
-			running.Go(func() {
-				e.publish(ctx, a)
-				e.end(a.key.cluster)
-			})
+		case a := <-e.begun:
+			running.Go(func() { e.carryOut(ctx, a) })
 		}
 	}
 }
 
+// carryOut carries out an action, and tells the core how it has ended.
+func (e *Engine) carryOut(ctx context.Context, a action) {
+	switch a := a.(type) {
+	case *attempt:
+		e.publish(ctx, a)
+	case *asking:
+		e.ask(ctx, a)
+	case *storing:
+		e.store(ctx, a)
+	}
+}
+
 // publish carries out an attempt and passes its end to the core.
-func (e *Engine) publish(ctx context.Context, a attempt) {
-	ended := &attemptEnded{attempt: a, began: time.Now()}
-	work := e.currentWork(a.key)
+func (e *Engine) publish(ctx context.Context, a *attempt) {
+	ended := &attemptEnded{attempt: a, began: e.config.Clock.Now()}
+	stored := e.currentWork(a.key)
+	work := stored.Work
 	ended.plan = planPublish(&a.workRecord, work, e.config.Source, ended.began)
-	p, change := ended.plan, e.changeOf(&a, ended.plan)
+	p, change := ended.plan, e.changeOf(a, ended.plan)
 	switch {
-	case p.spec != nil && !p.spec.IsDeletion() && work.DeletionTimestamp == nil && e.config.WorkPaused(work):
+	case p.spec != nil && !p.spec.IsDeletion() && work.DeletionTimestamp == nil && stored.Paused:
 		ended.paused, ended.holds = true, confirmedBy(work)
 		e.step(ended)
 		return
@@ -83,23 +103,23 @@ func (e *Engine) publish(ctx context.Context, a attempt) {
 		deletion: p.spec.IsDeletion(), repeated: a.published == p.revision && a.intent != reply,
 	}
 	published.topic, _ = e.topics.Specs(a.key.cluster) // publishSpec fails if there is none
-	e.observe(published)
+	e.report(published)
 	p.spec.SourceIdentity, p.spec.Accepts = e.identity, wire.AcceptedBySources
 	if !p.spec.IsDeletion() {
 		p.spec.Meta.Annotations = withDefaults(p.spec.Meta.Annotations, e.config.Annotations)
-		p.spec.Bundle = wire.NewBundle(&e.config.Content(work).Spec)
+		p.spec.Bundle = wire.NewBundle(&e.config.Works.Content(work).Spec)
 	}
 	sent, err := e.publishSpec(ctx, p.spec, a.specBase(p, ended.began), e.tracer.Root(change, tracedSpec(p.spec)))
-	published.NobodyListens, published.Err, published.contentHash, published.Ended = sent.nobody, err, sent.contentHash, time.Now()
+	published.NobodyListens, published.Err, published.contentHash, published.Ended = sent.nobody, err, sent.contentHash, e.config.Clock.Now()
 	ended.sent, ended.err, ended.refused = sent, err, newRefusal(err, p.revision, published.Ended)
 	if ended.refused != nil {
 		published.Refused = ended.refused.condition.Reason
 	}
 	e.logPublished(ctx, &published)
 	e.step(ended)
-	e.observe(published)
+	e.report(published)
 	if ended.refused != nil && work != nil {
-		e.statusQueue.add(a.key, statusUpdate{name: work.Name, refused: &ended.refused.condition})
+		e.step(storeWanted{a.key, statusUpdate{name: work.Name, refused: &ended.refused.condition}})
 	}
 	switch {
 	case published.result() == "failed":
@@ -133,13 +153,13 @@ func (e *Engine) logPublished(ctx context.Context, p *Publication) {
 	}
 }
 
-// currentWork returns the work of k from the store, nil if the source does not have it.
-func (e *Engine) currentWork(k workKey) *workv1.ManifestWork {
+// currentWork returns the work of k from the store, the zero value if the source does not have it.
+func (e *Engine) currentWork(k workKey) StoredWork {
 	stored, ok := e.config.Works.Get(k.uid)
 	if !ok || wire.ClusterName(stored.Work.Namespace) != k.cluster {
-		return nil
+		return StoredWork{}
 	}
-	return stored.Work
+	return stored
 }
 
 // sentSpec is what was published of a spec.
@@ -156,7 +176,7 @@ func (e *Engine) publishSpec(ctx context.Context, spec *wire.Spec, base string, 
 	if err != nil {
 		return sent, &invalidClusterError{err}
 	}
-	event, err := wire.Encode(spec, time.Now())
+	event, err := wire.Encode(spec, e.config.Clock.Now())
 	if err != nil {
 		return sent, err
 	}
@@ -196,7 +216,7 @@ func (e *Engine) publishToCluster(ctx context.Context, cluster wire.ClusterName,
 
 // publishTo publishes m to topic.
 func (e *Engine) publishTo(ctx context.Context, topic string, m wire.Message) error {
-	event, err := wire.Encode(m, time.Now())
+	event, err := wire.Encode(m, e.config.Clock.Now())
 	if err != nil {
 		return err
 	}

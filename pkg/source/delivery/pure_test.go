@@ -11,7 +11,7 @@ import (
 // TestCoreIsPure: the files of the core know no clock, no lock, no context and no transport, and start nothing.
 func TestCoreIsPure(t *testing.T) {
 	for _, name := range []string{
-		"core.go", "inputs.go", "attempt.go", "transitions.go", "work.go", "cluster.go", "plan.go", "schedule.go", "sequence.go", "roundtrip.go", "divergence.go",
+		"core.go", "inputs.go", "attempt.go", "asks.go", "jobs.go", "waiting.go", "question.go", "transitions.go", "work.go", "cluster.go", "plan.go", "schedule.go", "sequence.go", "roundtrip.go", "divergence.go",
 	} {
 		file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
 		if err != nil {

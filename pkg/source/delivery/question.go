@@ -92,6 +92,6 @@ func (q question) request() *wire.SpecResync {
 		return cmp.Or(q.whole, q.partial)
 	}
 	all := *q.partial
-	all.Versions = slices.Collect(maps.Values(q.listed))
+	all.Versions = slices.SortedFunc(maps.Values(q.listed), func(a, b wire.SpecVersion) int { return cmp.Compare(a.UID, b.UID) })
 	return &all
 }

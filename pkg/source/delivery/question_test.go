@@ -15,7 +15,7 @@ import (
 
 // asked describes a request: "-" for none, "all", or the works that it lists with their generations, and "whole" if
 // it is not partial.
-func asked(r *wire.SpecResync) string {
+func requested(r *wire.SpecResync) string {
 	if r == nil {
 		return "-"
 	}
@@ -67,7 +67,7 @@ func TestQuestion(t *testing.T) {
 		for _, q := range c.questions {
 			merged = merged.with(q)
 		}
-		if got := asked(merged.request()); got != c.want {
+		if got := requested(merged.request()); got != c.want {
 			t.Errorf("%s: %.100q, want %q", name, got, c.want)
 		}
 	}
@@ -99,7 +99,7 @@ func TestStatusesAreBounded(t *testing.T) {
 // half of them are stored.
 func TestWaitingStatuses(t *testing.T) {
 	const mib = 1 << 20
-	d := newCore("hub1", 0, time.Second, nil)
+	d := testCore(0, time.Second, ClusterOpen)
 	for range 16 {
 		if room, _ := d.waits("a", mib); !room {
 			t.Fatal("no room")

@@ -3,7 +3,6 @@ package delivery
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/wire"
@@ -63,7 +62,7 @@ func (s sender) check(source, named wire.SourceID, cluster wire.ClusterName) ver
 
 // decided reports what happened to a message of a kind; status is the one in it, if any.
 func (e *Engine) decided(m transport.Message, from sender, kind string, v verdict, status *wire.Status) {
-	e.observe(Received{Topic: m.Topic, Cluster: from.cluster, Kind: kind, Status: status, verdict: v})
+	e.report(Received{Topic: m.Topic, Cluster: from.cluster, Kind: kind, Status: status, verdict: v})
 }
 
 // accepts reports whether a message of a kind names this source and the cluster of its topic.
@@ -85,11 +84,11 @@ func (e *Engine) receive(_ context.Context, m transport.Message) {
 	}
 	source, cluster, _ := wire.TopicSender(m.Topic)
 	from := sender{source: source, cluster: cluster}
-	if !e.serves(cluster) {
+	if e.stateOf(cluster) == ClusterElsewhere {
 		e.decided(m, from, "unknown", notServed, nil)
 		return
 	}
-	if !e.affords(m, from, time.Now()) {
+	if !e.affords(m, from, e.config.Clock.Now()) {
 		return
 	}
 	var message wire.Message
@@ -106,13 +105,7 @@ func (e *Engine) receive(_ context.Context, m transport.Message) {
 	if err == nil && !e.believes(m, from, message) {
 		return
 	}
-	in := &heard{cluster: from.cluster}
-	if e.step(in); in.trusted {
-		e.observe(TrustChanged{Cluster: from.cluster})
-	}
-	if in.noisy {
-		e.noteNoise(from.cluster, time.Now())
-	}
+	e.step(heard{from.cluster})
 	switch {
 	case errors.Is(err, wire.ErrUnknownDataType):
 		e.decided(m, from, "unknown", foreign, nil)
@@ -142,22 +135,22 @@ func (e *Engine) handle(m transport.Message, from sender, message wire.Message) 
 				session := NewSession(message.Session)
 				e.step(agentHeard{cluster: message.Cluster, session: &session})
 			}
-			e.observe(ClusterHeard{message.Cluster, message})
+			e.report(ClusterHeard{message.Cluster, message})
 		}
 	case *wire.Digest:
 		if e.accepts(m, from, "digest", message.Source, message.Cluster) {
-			e.observe(ClusterHeard{Cluster: message.Cluster})
-			e.resyncQueue.add(message.Cluster, resyncTask{digest: message})
+			e.report(ClusterHeard{Cluster: message.Cluster})
+			e.step(asked{message.Cluster, resyncTask{digest: message}})
 		}
 	case *wire.SpecResync:
 		if e.accepts(m, from, "spec_resync", message.Source, message.Cluster) {
 			if !message.Partial {
 				e.step(agentHeard{cluster: message.Cluster, accepts: &message.Accepts})
 			}
-			e.observe(ClusterHeard{Cluster: from.cluster})
+			e.report(ClusterHeard{Cluster: from.cluster})
 			// An agent that asks for all has just connected, so it may have missed the status resync
 			// request.
-			e.resyncQueue.add(message.Cluster, resyncTask{question: newQuestion(message), requestStatuses: !message.Partial})
+			e.step(asked{message.Cluster, resyncTask{question: newQuestion(message), requestStatuses: !message.Partial}})
 		}
 	default:
 		e.decided(m, from, "unknown", foreign, nil)
@@ -178,7 +171,7 @@ func statusIn(message wire.Message) *wire.Status {
 
 // handleStatus handles a status, which was sent as a delta or whole.
 func (e *Engine) handleStatus(m transport.Message, from sender, status *wire.Status, delta bool) {
-	e.observe(ClusterHeard{Cluster: from.cluster})
+	e.report(ClusterHeard{Cluster: from.cluster})
 	span, change := e.traceStatus(m, status)
 	v := e.receiveStatus(from, status, receivedAs{size: len(m.Event.Data()), delta: delta})
 	e.endTraceStatus(span, change, status, v)
@@ -204,5 +197,5 @@ func (e *Engine) receiveInstance(m transport.Message) {
 		return
 	}
 	e.decided(m, sender{}, instance, accepted, nil)
-	e.instances.Received(other, time.Now())
+	e.instances.Received(other, e.config.Clock.Now())
 }

@@ -200,9 +200,8 @@ func TestUnknownWorks(t *testing.T) {
 		"refused":  {action: delivery.RefuseUnknown, refused: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			config := remembering()
-			config.Unknown = func(wire.SpecVersion) delivery.UnknownAction { return c.action }
-			withHarness(t, config, func(b *harness) {
+			withHarness(t, remembering(), func(b *harness) {
+				b.store.unknown = c.action
 				a := b.agent("cluster1")
 				stray := held(newWork("cluster1", "stray"), 4, "x")
 				a.Receive(stray)

@@ -7,7 +7,6 @@ import (
 	"iter"
 	"log/slog"
 	"slices"
-	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -65,20 +64,9 @@ func mergeResyncTasks(older, newer resyncTask) resyncTask {
 	return newer
 }
 
-// runResync carries out the task of a cluster. It reports whether to retry.
-func (e *Engine) runResync(ctx context.Context, name wire.ClusterName, r resyncTask) (retry bool) {
-	if !e.begin(name) {
-		return false
-	}
-	defer e.end(name)
-	listed := r.question.works()
-	if r.owed && e.quotas.Wait(name, message, time.Now()) > 0 {
-		return true
-	}
-	if (listed >= 0 || r.digest != nil || r.owed) && (listed > freeQuestion || e.hasWorks(name)) && !e.mayAsk(name) {
-		e.metrics.questionsPaced.Inc()
-		return true
-	}
+// ask carries out a, and tells the core how that has ended.
+func (e *Engine) ask(ctx context.Context, a *asking) {
+	name, r := a.job.cluster, &a.task
 	request := r.question.request()
 	var unknown []wire.SpecVersion
 	if request != nil {
@@ -91,7 +79,7 @@ func (e *Engine) runResync(ctx context.Context, name wire.ClusterName, r resyncT
 		err = e.requestStatusResync(ctx, question)
 	}
 	if len(r.statuses) > 0 && err == nil {
-		err = e.requestStatuses(ctx, name, r.statuses.UnsortedList())
+		err = e.requestStatuses(ctx, name, sets.List(r.statuses))
 	}
 	if r.probe && err == nil {
 		err = e.probeCluster(ctx, name)
@@ -99,6 +87,7 @@ func (e *Engine) runResync(ctx context.Context, name wire.ClusterName, r resyncT
 	if r.digest != nil && err == nil {
 		err = e.compareDigest(ctx, name, r.digest)
 	}
+	retry := false
 	var tooLarge *transport.TooLargeError
 	var invalidCluster *invalidClusterError
 	switch {
@@ -108,16 +97,9 @@ func (e *Engine) runResync(ctx context.Context, name wire.ClusterName, r resyncT
 		e.log.Error("status resync request refused, not retrying", "cluster", name, "error", err)
 	default:
 		e.log.Warn("status resync request failed, retrying", "cluster", name, "error", err)
-		return true
+		retry = true
 	}
-	return false
-}
-
-// mayAsk reports whether a question of a cluster may be answered now, and counts it if so.
-func (e *Engine) mayAsk(name wire.ClusterName) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.core.mayAsk(name, time.Now())
+	e.step(askEnded{a, retry})
 }
 
 // answerSpecResync enqueues the works that r requests (docs/protocol.md, Spec resync). It returns
@@ -133,7 +115,7 @@ func (e *Engine) answerSpecResync(r *wire.SpecResync) (unknown []wire.SpecVersio
 			}
 		}
 	})
-	paused := e.config.ClusterPaused(r.Cluster)
+	paused := e.stateOf(r.Cluster) != ClusterOpen
 	if r.Partial || paused {
 		gone = e.held(r, paused, gone)
 	}
@@ -143,7 +125,7 @@ func (e *Engine) answerSpecResync(r *wire.SpecResync) (unknown []wire.SpecVersio
 		return nil
 	}
 	if !paused {
-		e.observe(UnknownWorks{r.Cluster, unknown, r.Source == e.config.Source && len(r.Versions) > 0 && !r.Partial})
+		e.report(UnknownWorks{r.Cluster, unknown, r.Source == e.config.Source && len(r.Versions) > 0 && !r.Partial})
 	}
 	overruled := sets.New(e.overrule(r, works)...)
 	if r.Partial {
@@ -154,7 +136,7 @@ func (e *Engine) answerSpecResync(r *wire.SpecResync) (unknown []wire.SpecVersio
 		if own, ok := works[have.UID]; ok && have.Generation > wire.Generation(own.Generation) && !overruled.Has(have.UID) {
 			e.log.Warn("agent holds a higher generation than the source", "work", own.Name, "uid", have.UID, "cluster", r.Cluster,
 				"generation", have.Generation, "sourceGeneration", own.Generation)
-			e.statusQueue.add(keyOf(own), statusUpdate{name: own.Name, agentGeneration: have.Generation})
+			e.step(storeWanted{keyOf(own), statusUpdate{name: own.Name, agentGeneration: have.Generation}})
 		}
 	}
 	e.countAnswers(r, paused, resyncAnswers{
@@ -175,7 +157,7 @@ func (e *Engine) noteAnswer(r *wire.SpecResync, works map[types.UID]*workv1.Mani
 		e.step(worksListed{cluster: r.Cluster, versions: versions, partial: r.Partial, counts: counts})
 	})
 	inTurns(send, func(send []types.UID) { e.step(worksAsked{r.Cluster, send}) })
-	for uid := range overruled {
+	for _, uid := range sets.List(overruled) {
 		e.step(workRestored{workKey{uid: uid, cluster: r.Cluster}, reply})
 	}
 	inTurns(deletions, func(deletions []unknownDeletion) {
@@ -216,7 +198,7 @@ func (e *Engine) requestedWorks(r *wire.SpecResync) iter.Seq[*workv1.ManifestWor
 	}
 	return func(yield func(*workv1.ManifestWork) bool) {
 		for _, have := range r.Versions {
-			if work := e.currentWork(workKey{uid: have.UID, cluster: r.Cluster}); work != nil && !yield(work) {
+			if work := e.currentWork(workKey{uid: have.UID, cluster: r.Cluster}).Work; work != nil && !yield(work) {
 				return
 			}
 		}
@@ -281,7 +263,7 @@ func (e *Engine) contentHash(work *workv1.ManifestWork) string {
 	if known := w.content(); known.hash != "" && known.generation == generation {
 		return known.hash
 	}
-	hash, err := wire.ContentHash(wire.NewBundle(&e.config.Content(work).Spec))
+	hash, err := wire.ContentHash(wire.NewBundle(&e.config.Works.Content(work).Spec))
 	if err != nil {
 		e.log.Error("spec cannot be hashed", "work", work.Name, "uid", work.UID, "cluster", work.Namespace, "error", err)
 		return ""
@@ -353,7 +335,7 @@ func (e *Engine) requestStatusResync(ctx context.Context, r *wire.StatusResync) 
 func (e *Engine) requestStatuses(ctx context.Context, cluster wire.ClusterName, uids []types.UID) error {
 	r := e.statusResync(cluster)
 	r.Reply = true
-	for uid := range sets.New(uids...) {
+	for _, uid := range uids {
 		r.Hashes = append(r.Hashes, wire.StatusVersion{UID: uid, Hash: wire.NoStatus})
 	}
 	return e.publishStatusResync(ctx, r)
@@ -384,7 +366,7 @@ func (e *Engine) statusHash(work *workv1.ManifestWork) (string, error) {
 		return w.hash, nil
 	}
 	e.mu.Unlock()
-	hash, err := wire.StatusHash(reported(&e.config.Content(work).Status))
+	hash, err := wire.StatusHash(reported(&e.config.Works.Content(work).Status))
 	if err != nil {
 		return "", err
 	}

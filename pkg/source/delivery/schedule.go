@@ -5,64 +5,72 @@ import (
 	"time"
 )
 
-// schedule is a heap of works by the time at which each is due. A work is in it at most once; the
-// zero value is empty. All operations cost O(log n).
-type schedule struct{ heap dueHeap }
+// timer is when something is due. Its schedule owns it.
+type timer struct {
+	at    time.Time
+	index int32 // in the heap, plus 1; 0: it is not scheduled
+}
 
-// set makes w due at this time, in place of an earlier or later one.
-func (s *schedule) set(w *workRecord, at time.Time) {
-	w.dueAt = at
-	if w.dueIndex > 0 {
-		heap.Fix(&s.heap, int(w.dueIndex)-1)
+func (t *timer) due() *timer { return t }
+
+// schedule is a heap of what is due later, by time. A thing is in it at most once; the zero value is empty.
+// All operations cost O(log n).
+type schedule[T interface{ due() *timer }] struct{ heap dueHeap[T] }
+
+// set makes x due at this time, in place of an earlier or later one.
+func (s *schedule[T]) set(x T, at time.Time) {
+	t := x.due()
+	t.at = at
+	if t.index > 0 {
+		heap.Fix(&s.heap, int(t.index)-1)
 		return
 	}
-	heap.Push(&s.heap, w)
+	heap.Push(&s.heap, x)
 }
 
-// remove takes w off the schedule if it is on it.
-func (s *schedule) remove(w *workRecord) {
-	if w.dueIndex > 0 {
-		heap.Remove(&s.heap, int(w.dueIndex)-1)
+// remove takes x off the schedule if it is on it.
+func (s *schedule[T]) remove(x T) {
+	if t := x.due(); t.index > 0 {
+		heap.Remove(&s.heap, int(t.index)-1)
 	}
 }
 
-// pop removes and returns one work that is due by now, nil if there is none.
-func (s *schedule) pop(now time.Time) *workRecord {
-	if len(s.heap) == 0 || s.heap[0].dueAt.After(now) {
-		return nil
+// pop removes and returns one thing that is due by now.
+func (s *schedule[T]) pop(now time.Time) (x T, ok bool) {
+	if len(s.heap) == 0 || s.heap[0].due().at.After(now) {
+		return x, false
 	}
-	return heap.Pop(&s.heap).(*workRecord)
+	return heap.Pop(&s.heap).(T), true
 }
 
-// next returns the earliest time at which a work is due.
-func (s *schedule) next() (time.Time, bool) {
+// next returns the earliest time at which something is due; zero: never.
+func (s *schedule[T]) next() time.Time {
 	if len(s.heap) == 0 {
-		return time.Time{}, false
+		return time.Time{}
 	}
-	return s.heap[0].dueAt, true
+	return s.heap[0].due().at
 }
 
-// dueHeap implements [heap.Interface]. The dueIndex of a work is its position plus 1, or 0.
-type dueHeap []*workRecord
+// dueHeap implements [heap.Interface].
+type dueHeap[T interface{ due() *timer }] []T
 
-func (h dueHeap) Len() int           { return len(h) }
-func (h dueHeap) Less(i, j int) bool { return h[i].dueAt.Before(h[j].dueAt) }
-func (h dueHeap) Swap(i, j int) {
+func (h dueHeap[T]) Len() int           { return len(h) }
+func (h dueHeap[T]) Less(i, j int) bool { return h[i].due().at.Before(h[j].due().at) }
+func (h dueHeap[T]) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
-	h[i].dueIndex, h[j].dueIndex = int32(i+1), int32(j+1)
+	h[i].due().index, h[j].due().index = int32(i+1), int32(j+1)
 }
 
-func (h *dueHeap) Push(x any) {
-	w := x.(*workRecord)
-	*h = append(*h, w)
-	w.dueIndex = int32(len(*h))
+func (h *dueHeap[T]) Push(x any) {
+	*h = append(*h, x.(T))
+	x.(T).due().index = int32(len(*h))
 }
 
-func (h *dueHeap) Pop() any {
+func (h *dueHeap[T]) Pop() any {
 	last := len(*h) - 1
-	w := (*h)[last]
-	(*h)[last] = nil
+	x := (*h)[last]
+	clear((*h)[last:])
 	*h = (*h)[:last]
-	w.dueIndex = 0
-	return w
+	x.due().index = 0
+	return x
 }

@@ -40,7 +40,7 @@ func TestSequences(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			k := workKey{uid: "u", cluster: "cluster1"}
-			d := newCore("hub1", 0, 1, nil)
+			d := testCore(0, 1, ClusterOpen)
 			w := d.ensure(k)
 			for i, s := range c.statuses {
 				if len(s.session) > 0 && s.session[0] == '+' {

@@ -43,8 +43,9 @@ type fakeStore struct {
 	updates  []*wire.Status
 	refused  []metav1.Condition
 	outdated []wire.Generation
-	fail     error  // of the next UpdateStatus
-	lists    int    // calls of ListCluster
+	fail     error // of the next UpdateStatus
+	lists    int   // calls of ListCluster
+	unknown  delivery.UnknownAction
 	amend    string // name of the work whose status is stored with another condition
 }
 
@@ -60,8 +61,8 @@ func (s *fakeStore) ListCluster(cluster wire.ClusterName) iter.Seq[*workv1.Manif
 	defer s.mu.Unlock()
 	s.lists++
 	var found []*workv1.ManifestWork
-	for _, work := range s.works {
-		if work.Namespace == string(cluster) {
+	for _, uid := range slices.Sorted(maps.Keys(s.works)) {
+		if work := s.works[uid]; work.Namespace == string(cluster) {
 			found = append(found, work)
 		}
 	}
@@ -106,6 +107,12 @@ func (s *fakeStore) UpdateStatus(_ context.Context, status *wire.Status) error {
 	s.put(next)
 	return nil
 }
+
+func (s *fakeStore) Content(work *workv1.ManifestWork) *workv1.ManifestWork { return work }
+
+func (s *fakeStore) Unknown(wire.SpecVersion) delivery.UnknownAction { return s.unknown }
+
+func (s *fakeStore) WriteDelivery(context.Context, types.UID) error { return nil }
 
 func (s *fakeStore) SetCondition(_ context.Context, uid types.UID, c metav1.Condition) error {
 	s.mu.Lock()

@@ -3,7 +3,6 @@ package delivery
 import (
 	"context"
 	"slices"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -42,34 +41,30 @@ func isTrue(s *wire.Status, condition string) bool {
 	return meta.IsStatusConditionTrue(s.Status.Conditions, condition)
 }
 
-// receiveStatus checks s and, if it is accepted, enqueues it for the store.
+// receiveStatus checks s and, if it is accepted, has it stored, which owns it then.
 func (e *Engine) receiveStatus(from sender, s *wire.Status, as receivedAs) verdict {
-	s.Session = orderedBy(s, time.Now())
+	s.Session = orderedBy(s, e.config.Clock.Now())
 	in := &statusReceived{from: from, status: s, size: memoryOf(s)}
 	in.stored, in.has = e.config.Works.Get(s.UID)
-	e.step(in)
-	stored, k := in.stored, workKey{uid: s.UID, cluster: s.Cluster}
-	if in.verdict == unknownWork {
-		e.observe(UnknownStatus{s})
+	recent, kept := e.recent.encode(s, as)
+	k, sequence, generation := workKey{uid: s.UID, cluster: s.Cluster}, s.Sequence, s.Generation
+	log := e.log.With("work", s.Meta.Name, "uid", s.UID, "cluster", from.cluster, "agent", s.Agent, "generation", generation)
+	if e.step(in); in.verdict == accepted && kept {
+		e.recent.keep(k, recent)
 	}
-
-	log := e.log.With("work", s.Meta.Name, "uid", s.UID, "cluster", from.cluster, "agent", s.Agent, "generation", s.Generation)
 	switch in.verdict {
 	case accepted:
-		log.Debug("status received", "sequence", s.Sequence, "delta", as.delta)
-		e.keepRecent(s, as)
-		e.statusQueue.add(k, statusUpdate{name: stored.Work.Name, status: s, size: in.size})
+		log.Debug("status received", "sequence", sequence, "delta", as.delta)
 	case tooMuch:
 		if in.firstDropped {
 			log.Warn("status dropped: too many of the cluster wait to be stored; it is asked again once they are")
 		}
 	case wrongCluster:
-		log.Warn("status dropped: it comes from another cluster than the work's", "named", s.Cluster)
+		log.Warn("status dropped: it comes from another cluster than the work's", "named", k.cluster)
 	case farAhead:
-		log.Warn("status dropped: its sequence id is later than any clock, somebody may have forged it", "sequence", s.Sequence)
+		log.Warn("status dropped: its sequence id is later than any clock, somebody may have forged it", "sequence", sequence)
 	case ahead:
-		log.Warn("status dropped: its generation is higher than the source's", "sourceGeneration", stored.Work.Generation)
-		e.statusQueue.add(k, statusUpdate{name: stored.Work.Name, agentGeneration: s.Generation})
+		log.Warn("status dropped: its generation is higher than the source's", "sourceGeneration", in.stored.Work.Generation)
 	case notDeleting:
 		log.Warn("agent deleted a work that is not being deleted, publishing it again")
 	default:
@@ -83,18 +78,18 @@ type statusUpdate struct {
 	name            string
 	status          *wire.Status
 	size            int  // of status, see waitingStatuses
-	admitted        bool // see Engine.admitStatus
+	admitted        bool // see core.storeWait
 	refused         *metav1.Condition
 	agentGeneration wire.Generation // that the agent holds, if it is higher than the source's
 	delivery        bool            // see Engine.ReportDelivery
 }
 
 // mergeStatusUpdates returns the newer one of each field.
-func (e *Engine) mergeStatusUpdates(older, newer statusUpdate) statusUpdate {
+func (d *core) mergeStatusUpdates(older, newer statusUpdate) statusUpdate {
 	if newer.status == nil {
 		newer.status, newer.size = older.status, older.size
 	} else if older.status != nil {
-		e.waitsNoMore(older.status.Cluster, older.size)
+		d.waitsNoMore(older.status.Cluster, older.size)
 	}
 	if newer.refused == nil {
 		newer.refused = older.refused
@@ -105,58 +100,38 @@ func (e *Engine) mergeStatusUpdates(older, newer statusUpdate) statusUpdate {
 	return newer
 }
 
-// waitsNoMore is [core.waitsNoMore].
-func (e *Engine) waitsNoMore(cluster wire.ClusterName, size int) (ask bool) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.core.waitsNoMore(cluster, size)
-}
-
-// writeStatus writes u to the WorkStore. It reports whether to retry.
-func (e *Engine) writeStatus(ctx context.Context, k workKey, u statusUpdate) (retry bool) {
-	defer e.stored(k, &u)
-	defer func() {
-		if !retry && e.waitsNoMore(k.cluster, u.size) {
-			e.resyncQueue.add(k.cluster, resyncTask{requestStatuses: true})
-		}
-	}()
-	if !e.begin(k.cluster) { // who serves it asks for the status again
-		return false
-	}
-	defer e.end(k.cluster)
-	ctx, span, change := e.traceStore(ctx, k, &u)
-	err := e.updateStore(ctx, k, u)
+// store tells the WorkStore what a says, and the core how that has ended.
+func (e *Engine) store(ctx context.Context, a *storing) {
+	k, u := a.job.key, &a.update
+	ctx, span, change := e.traceStore(ctx, k, u)
+	err := e.updateStore(ctx, a)
 	e.endTraceStore(span, k, change, err)
-	if err == nil {
-		return false
+	if err != nil {
+		e.metrics.statusWriteFailures.Inc()
+		if ctx.Err() == nil {
+			e.log.Warn("status update failed, retrying", "work", u.name, "uid", k.uid, "cluster", k.cluster, "error", err)
+		}
 	}
-	e.metrics.statusWriteFailures.Inc()
-	if ctx.Err() == nil {
-		e.log.Warn("status update failed, retrying", "work", u.name, "uid", k.uid, "cluster", k.cluster, "error", err)
-	}
-	return e.serves(k.cluster)
+	e.step(storeEnded{a, err != nil})
 }
 
-func (e *Engine) updateStore(ctx context.Context, k workKey, u statusUpdate) error {
-	e.mu.Lock()
-	known := e.core.get(k)
-	e.mu.Unlock()
-	if u.agentGeneration > 0 && !e.config.Works.AgentAhead(k.uid, u.agentGeneration) && e.identity != "" && !known.authoritative {
-		e.WorkRestored(k.uid)
+func (e *Engine) updateStore(ctx context.Context, a *storing) error {
+	uid, u := a.job.key.uid, a.update
+	if u.agentGeneration > 0 && !e.config.Works.AgentAhead(uid, u.agentGeneration) && e.identity != "" && !a.authoritative {
+		e.WorkRestored(uid)
 	}
-	current := known.refused
 	if u.status != nil {
-		current.addTo(u.status)
+		a.refused.addTo(u.status)
 		if err := e.config.Works.UpdateStatus(ctx, u.status); err != nil {
 			return err
 		}
 	}
 	// The spec may have been published since.
-	if u.refused != nil && current != nil && current.condition.ObservedGeneration == u.refused.ObservedGeneration {
-		return e.config.Works.SetCondition(ctx, k.uid, *u.refused)
+	if u.refused != nil && a.refused != nil && a.refused.condition.ObservedGeneration == u.refused.ObservedGeneration {
+		return e.config.Works.SetCondition(ctx, uid, *u.refused)
 	}
 	if u.delivery && u.status == nil {
-		return e.config.WriteDelivery(ctx, k.uid)
+		return e.config.Works.WriteDelivery(ctx, uid)
 	}
 	return nil
 }

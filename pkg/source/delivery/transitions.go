@@ -11,7 +11,7 @@ const (
 	awaitingContact              // the same, and its cluster has sent no message since it was published
 	backingOff                   // the last attempt failed, and the next one is due
 	refused                      // its newest state cannot be published, see workRecord.refused
-	paused                       // its newest spec must not be published, see Config.WorkPaused
+	paused                       // its newest spec must not be published, see StoredWork.Paused
 	phases
 )
 

@@ -36,7 +36,7 @@ paused           queued  -         -        -               -           -       
 			if want == "-" {
 				want = phaseNames[from]
 			}
-			d := newCore("hub1", 0, time.Second, nil)
+			d := testCore(0, time.Second, ClusterOpen)
 			w := d.ensure(workKey{uid: "u", cluster: "c"})
 			d.enter(w, phase(from))
 			d.move(w, trigger(by))

@@ -66,20 +66,34 @@ func (e *Engine) verifyStatus(event cloudevents.Event, from sender, s *wire.Stat
 	if refused != nil {
 		return refused
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	w, known := e.core.works[workKey{uid: s.UID, cluster: s.Cluster}]
+	in := &statusSigned{key: workKey{uid: s.UID, cluster: s.Cluster}, at: at}
+	return e.refusedFor(in, &in.reason)
+}
+
+// refusedFor passes an input to the core, which sets reason, and returns why an event is not believed, nil if it is.
+func (e *Engine) refusedFor(in input, reason *signing.Reason) *signing.RefusedError {
+	if e.step(in); *reason != "" {
+		return &signing.RefusedError{Reason: *reason}
+	}
+	return nil
+}
+
+// statusSigned: an agent has signed a status at this time. If it is believed, it is the newest one of its work.
+type statusSigned struct {
+	key    workKey
+	at     time.Time
+	reason signing.Reason // set by step: why it is not believed
+}
+
+func (in *statusSigned) apply(d *core, now time.Time) {
+	w, known := d.works[in.key]
 	newest := int64(0)
 	if known {
 		newest = w.signed
 	}
-	if reason := e.window(s.Cluster).Decide(at, newest, time.Now()); reason != "" {
-		return &signing.RefusedError{Reason: reason}
+	if in.reason = d.window(in.key.cluster).Decide(in.at, newest, now); in.reason == "" && known {
+		w.signed = in.at.UnixMicro()
 	}
-	if known {
-		w.signed = at.UnixMicro()
-	}
-	return nil
 }
 
 // signedAt returns when an event of an agent was signed, or why its signature is none of its cluster.
@@ -93,10 +107,10 @@ func (e *Engine) signedAt(event cloudevents.Event, from sender) (time.Time, *sig
 	return time.Time{}, refused
 }
 
-// window returns when events of a cluster may have been signed. e.mu must be held.
-func (e *Engine) window(cluster wire.ClusterName) signing.Window {
-	w := e.signatures
-	if c, ok := e.core.clusters[cluster]; ok && c.gained.After(w.Started) {
+// window returns when events of a cluster may have been signed.
+func (d *core) window(cluster wire.ClusterName) signing.Window {
+	w := d.signatures
+	if c, ok := d.clusters[cluster]; ok && c.gained.After(w.Started) {
 		w.Started = c.gained // what another program has received before is not known here
 	}
 	return w
@@ -130,7 +144,8 @@ func (e *Engine) believes(m transport.Message, from sender, message wire.Message
 	}
 	at, refused := e.signedAt(m.Event, from)
 	if refused == nil {
-		refused = e.inOrder(cluster, questionOrder{kind, from.source == ""}, at)
+		in := &questionSigned{cluster: cluster, order: questionOrder{kind, from.source == ""}, at: at}
+		refused = e.refusedFor(in, &in.reason)
 	}
 	if refused == nil {
 		return true
@@ -139,31 +154,34 @@ func (e *Engine) believes(m transport.Message, from sender, message wire.Message
 	return false
 }
 
-// inOrder notes that a question was signed at this time. It returns why it does not count, nil if it does.
-func (e *Engine) inOrder(cluster wire.ClusterName, order questionOrder, at time.Time) *signing.RefusedError {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	c := e.core.cluster(cluster)
-	defer e.core.release(c)
-	if reason := e.window(cluster).Decide(at, c.asked[order]+1, time.Now()); reason != "" {
-		return &signing.RefusedError{Reason: reason}
+// questionSigned: an agent has signed a question at this time. If it is believed, it is the newest one of its order.
+type questionSigned struct {
+	cluster wire.ClusterName
+	order   questionOrder
+	at      time.Time
+	reason  signing.Reason // set by step: why it is not believed
+}
+
+func (in *questionSigned) apply(d *core, now time.Time) {
+	c := d.cluster(in.cluster)
+	if in.reason = d.window(in.cluster).Decide(in.at, c.asked[in.order]+1, now); in.reason == "" {
+		if c.asked == nil {
+			c.asked = make(map[questionOrder]int64)
+		}
+		c.asked[in.order] = in.at.UnixMicro()
 	}
-	if c.asked == nil {
-		c.asked = make(map[questionOrder]int64)
-	}
-	c.asked[order] = at.UnixMicro()
-	return nil
+	d.release(c)
 }
 
 // refuse reports and logs an event of an agent that is not believed; s is nil if it is no status.
 func (e *Engine) refuse(m transport.Message, from sender, kind string, s *wire.Status, refused *signing.RefusedError) {
-	e.observe(Received{Topic: m.Topic, Cluster: from.cluster, Kind: kind, Status: s, verdict: untrusted, reason: refused.Reason})
+	e.report(Received{Topic: m.Topic, Cluster: from.cluster, Kind: kind, Status: s, verdict: untrusted, reason: refused.Reason})
 	if refused.Reason == signing.BeforeStart { // after each start
 		return
 	}
 	e.logRefused(from, s, refused)
-	if isForgery(refused.Reason) && (e.config.TrustedAgents.Knows(from.cluster) || e.hasWorks(from.cluster)) {
-		e.noteDistrust(from.cluster, refused.Reason)
+	if isForgery(refused.Reason) {
+		e.step(distrusted{from.cluster, refused.Reason, e.config.TrustedAgents.Knows(from.cluster)})
 	}
 }
 
@@ -185,14 +203,20 @@ func (e *Engine) logRefused(from sender, s *wire.Status, refused *signing.Refuse
 	e.refusedUnlogged = 0
 }
 
-// noteDistrust notes that a status of a cluster was refused.
-func (e *Engine) noteDistrust(cluster wire.ClusterName, reason signing.Reason) {
-	e.mu.Lock()
-	c := e.core.cluster(cluster)
-	after, report := decideDistrust(c.distrust, reason, time.Now())
-	c.distrust = after
-	e.mu.Unlock()
-	if report {
-		e.observe(TrustChanged{cluster, after.Untrusted})
+// distrusted: a status or a question of a cluster was refused. known reports whether there is a key for the cluster.
+type distrusted struct {
+	cluster wire.ClusterName
+	reason  signing.Reason
+	known   bool
+}
+
+func (in distrusted) apply(d *core, now time.Time) {
+	if !in.known && !d.hasWorks(in.cluster) {
+		return
+	}
+	c := d.cluster(in.cluster)
+	after, report := decideDistrust(c.distrust, in.reason, now)
+	if c.distrust = after; report {
+		d.act(TrustChanged{in.cluster, after.Untrusted})
 	}
 }

@@ -58,7 +58,7 @@ func (e *Engine) decideUnknown(cluster wire.ClusterName, gone []wire.SpecVersion
 			if !held.Probe {
 				unknown = append(unknown, held)
 			}
-			action = e.config.Unknown(held)
+			action = e.config.Works.Unknown(held)
 		}
 		switch action {
 		case HoldUnknown:

@@ -42,11 +42,10 @@ type workRecord struct {
 	authoritative bool
 
 	positions   [setKinds]int32 // owned by workSet
-	dueIndex    int32           // owned by schedule
 	republishes int32           // of published, on this connection
 	failures    int32           // consecutive
 
-	dueAt time.Time
+	timer
 
 	first       wire.Generation // the first one published or confirmed
 	published   revision

@@ -25,6 +25,14 @@ type WorkStore interface {
 	// Clusters returns each cluster that has works once.
 	Clusters() iter.Seq[wire.ClusterName]
 
+	// Content returns a work with its whole spec and status, which the store may keep in another form:
+	// but for it, the Engine reads the metadata and the conditions of a work. It does no I/O.
+	Content(work *workv1.ManifestWork) *workv1.ManifestWork
+
+	// Unknown decides about a work that an agent holds and the store does not have: [AnswerUnknown], unless
+	// the store knows better. It does no I/O.
+	Unknown(held wire.SpecVersion) UnknownAction
+
 	// UpdateStatus stores a status that passed all checks of the protocol. The store owns s from
 	// then on. Calls are serialized per work; of statuses that arrive while a call is in progress
 	// only the newest is stored. A status with Deleted=True confirms that the agent deleted the
@@ -36,6 +44,10 @@ type WorkStore interface {
 	// published, for the reason in c. Statuses of older generations contain the condition too as
 	// long as that is so. Calls are serialized with UpdateStatus and retried likewise.
 	SetCondition(ctx context.Context, uid types.UID, c metav1.Condition) error
+
+	// WriteDelivery is called for a work after [Engine.ReportDelivery]. Calls are serialized with
+	// UpdateStatus and retried likewise.
+	WriteDelivery(ctx context.Context, uid types.UID) error
 
 	// AgentAhead is called when the agent holds a generation of the work that is higher than the
 	// source's. The agent drops all specs of lower generations that are not authoritative: a source
@@ -52,6 +64,9 @@ type StoredWork struct {
 	// generations belong to an earlier, deleted work with the same UID. It is 0 if UIDs are never
 	// reused.
 	FirstGeneration wire.Generation
+	// Paused: no spec of the work is published until [Engine.WorkChanged] is called for it, also not as the
+	// answer to a resync request. Its deletion is.
+	Paused bool
 	// Sequences are those of the stored statuses, the zero value if the source does not remember
 	// them.
 	Sequences Sequences

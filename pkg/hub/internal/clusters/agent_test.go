@@ -48,6 +48,9 @@ func (nothing) Get(types.UID) (delivery.StoredWork, bool) { return delivery.Stor
 func (nothing) ListCluster(wire.ClusterName) iter.Seq[*workv1.ManifestWork] {
 	return func(func(*workv1.ManifestWork) bool) {}
 }
+func (nothing) Content(work *workv1.ManifestWork) *workv1.ManifestWork          { return work }
+func (nothing) Unknown(wire.SpecVersion) delivery.UnknownAction                 { return delivery.AnswerUnknown }
+func (nothing) WriteDelivery(context.Context, types.UID) error                  { return nil }
 func (nothing) Clusters() iter.Seq[wire.ClusterName]                            { return func(func(wire.ClusterName) bool) {} }
 func (nothing) UpdateStatus(context.Context, *wire.Status) error                { return nil }
 func (nothing) SetCondition(context.Context, types.UID, metav1.Condition) error { return nil }

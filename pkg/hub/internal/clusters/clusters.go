@@ -43,7 +43,10 @@ const (
 // Listener is notified by [Clusters]. Its methods must not block, and may call any method of
 // Clusters.
 type Listener interface {
-	// AcceptanceChanged is called when [Clusters.Accepted] may have changed for a cluster.
+	// ClusterChanged is called when [Clusters.Accepted] or [Clusters.Serves] may have changed for a cluster: with
+	// each watch event.
+	ClusterChanged(cluster wire.ClusterName)
+	// AcceptanceChanged is called when [Clusters.Accepted] has changed for a cluster.
 	AcceptanceChanged(cluster wire.ClusterName)
 	// ProbeCluster is called when an agent should send a message if it can: one that does not
 	// announce itself and is silent for half of [Config.Silence], and one that has not sent a
@@ -235,6 +238,9 @@ func (c *Clusters) workChanged(before, after *workv1.ManifestWork) {
 // one.
 func (c *Clusters) clusterChanged(before, after *clusterv1.ManagedCluster) {
 	name := wire.ClusterName(cmp.Or(after, before).Name)
+	if c.listener != nil {
+		c.listener.ClusterChanged(name)
+	}
 	probe := false
 	if after != nil && !c.cfg.Shard.Serves(name) {
 		c.index.forget(name, time.Now())

@@ -116,6 +116,9 @@ func (w *world) start(change ...func(*clusters.Config)) *fleet {
 	return f
 }
 
+// ClusterChanged implements [clusters.Listener].
+func (f *fleet) ClusterChanged(wire.ClusterName) {}
+
 // AcceptanceChanged implements [clusters.Listener].
 func (f *fleet) AcceptanceChanged(name wire.ClusterName) {
 	f.note(func() { f.changed = append(f.changed, name) })

@@ -160,9 +160,9 @@ func (c *Controller) Published(p delivery.Publication) {
 	c.schedule(p.UID, e)
 }
 
-// Paused reports whether work, or its cluster, carries [workv1.PausedAnnotationKey]. It reads memory
+// paused reports whether work, or its cluster, carries [workv1.PausedAnnotationKey]. It reads memory
 // only.
-func (c *Controller) Paused(work *workv1.ManifestWork) bool {
+func (c *Controller) paused(work *workv1.ManifestWork) bool {
 	return pausedBy(work, c.cluster(work.Namespace)) != ""
 }
 

@@ -50,7 +50,7 @@ func (c *Controller) Get(uid types.UID) (delivery.StoredWork, bool) {
 	if !ok || !isVisible(work, c.cfg.Addressable(wire.ClusterName(work.Namespace))) {
 		return delivery.StoredWork{}, false
 	}
-	return delivery.StoredWork{Work: work}, true
+	return delivery.StoredWork{Work: work, Paused: c.paused(work)}, true
 }
 
 // ListCluster implements [delivery.WorkStore]: it returns the visible works.
@@ -64,6 +64,12 @@ func (c *Controller) ListCluster(cluster wire.ClusterName) iter.Seq[*workv1.Mani
 		}
 	}
 }
+
+// Content implements [delivery.WorkStore].
+func (c *Controller) Content(work *workv1.ManifestWork) *workv1.ManifestWork { return Unpack(work) }
+
+// Unknown implements [delivery.WorkStore]: the cache is complete.
+func (c *Controller) Unknown(wire.SpecVersion) delivery.UnknownAction { return delivery.AnswerUnknown }
 
 // Clusters implements [delivery.WorkStore].
 func (c *Controller) Clusters() iter.Seq[wire.ClusterName] { return c.cfg.Cache.Clusters() }

@@ -64,9 +64,9 @@ func (c *Controller) SetCondition(ctx context.Context, uid types.UID, refused me
 	return c.store(ctx, work, status, refused.ObservedGeneration, kube.AtVersion(work))
 }
 
-// WritePending writes how far the newest spec of a work has got, unless the status says so. An error
+// WriteDelivery writes how far the newest spec of a work has got, unless the status says so. An error
 // asks for a retry.
-func (c *Controller) WritePending(ctx context.Context, uid types.UID) error {
+func (c *Controller) WriteDelivery(ctx context.Context, uid types.UID) error {
 	work, ok := c.latest(uid)
 	if !ok {
 		return nil

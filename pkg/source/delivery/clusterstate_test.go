@@ -11,11 +11,7 @@ import (
 // TestServed: nothing is published to a cluster that another program serves, nothing that it says is
 // answered or stored, and nothing is kept of its works. A cluster that is gained gets what it lacks.
 func TestServed(t *testing.T) {
-	served := false
-	config := delivery.Config{
-		ClusterServed: func(wire.ClusterName) bool { return served }, ClusterPaused: func(wire.ClusterName) bool { return !served },
-	}
-	withHarness(t, config, func(b *harness) {
+	withHarness(t, delivery.Config{Clusters: delivery.ClusterElsewhere}, func(b *harness) {
 		b.start()
 		a := b.agent("cluster1")
 		uid := b.store.put(newWork("cluster1", "w")).UID
@@ -37,24 +33,21 @@ func TestServed(t *testing.T) {
 			t.Errorf("what the cluster says counts: %d updates", len(b.store.updates))
 		}
 
-		served = true
 		busy := false
 		b.tap.fail = func(wire.Message) error { busy = busy || b.engine.Busy("cluster1"); return nil }
-		b.engine.ClusterGained("cluster1")
+		b.engine.SetCluster("cluster1", delivery.ClusterOpen)
 		b.published(uid, 1)
 		b.holds(a, uid, 1)
 		if !busy || b.engine.Busy("cluster1") {
 			t.Errorf("while it publishes, busy is %t", busy)
 		}
 
-		served = false
-		b.engine.ClusterLost("cluster1")
+		b.engine.SetCluster("cluster1", delivery.ClusterElsewhere)
 		b.store.change(uid, bump)
 		b.published(uid, 1)
 		others()
 
-		served = true
-		b.engine.ClusterGained("cluster1")
+		b.engine.SetCluster("cluster1", delivery.ClusterOpen)
 		synctest.Wait()
 		b.holds(a, uid, 2)
 		b.send("cluster1", question) // now it is ours to answer

@@ -1,0 +1,227 @@
+package delivery
+
+import (
+	"time"
+
+	"github.com/workwire/workwire/pkg/runtime/quota"
+	"github.com/workwire/workwire/pkg/wire"
+)
+
+// asking is what is under way about the questions of a cluster, and the questions to it.
+type asking struct {
+	job  *job[wire.ClusterName, resyncTask]
+	task resyncTask
+}
+
+// storing is what the WorkStore is being told about one work.
+type storing struct {
+	job    *job[workKey, statusUpdate]
+	update statusUpdate
+	// refused is why the newest spec of the work cannot be published, and authoritative whether it is published as such.
+	refused       *refusal
+	authoritative bool
+}
+
+// asked: something is to be answered to a cluster, or asked of it.
+type asked struct {
+	cluster wire.ClusterName
+	task    resyncTask
+}
+
+func (in asked) apply(d *core, _ time.Time) {
+	if d.serves(in.cluster) {
+		d.asks.add(in.cluster, in.cluster, in.task)
+	}
+}
+
+// askEnded: what was under way about questions has ended.
+type askEnded struct {
+	*asking
+	retry bool
+}
+
+func (in askEnded) apply(d *core, now time.Time) {
+	d.ended(in.job.cluster)
+	if in.retry && d.serves(in.job.cluster) {
+		d.asks.retry(in.job, in.task, now)
+	} else {
+		d.asks.end(in.job)
+	}
+}
+
+// storeWanted: the WorkStore is to be told something about a work.
+type storeWanted struct {
+	key    workKey
+	update statusUpdate
+}
+
+func (in storeWanted) apply(d *core, _ time.Time) {
+	if d.serves(in.key.cluster) {
+		d.stores.add(in.key, in.key.cluster, in.update)
+	}
+}
+
+// storeEnded: the WorkStore was told something about a work.
+type storeEnded struct {
+	*storing
+	failed bool
+}
+
+func (in storeEnded) apply(d *core, now time.Time) {
+	name, u := in.job.cluster, in.update
+	if u.size >= large {
+		d.cluster(name).storingLarge = false
+	}
+	d.ended(name)
+	if in.failed && d.serves(name) {
+		d.stores.retry(in.job, u, now)
+		return
+	}
+	d.stores.end(in.job)
+	if d.waitsNoMore(name, u.size) {
+		d.asks.add(name, name, resyncTask{requestStatuses: true})
+	}
+}
+
+// ended ends something about a cluster that was under way.
+func (d *core) ended(cluster wire.ClusterName) {
+	c := d.cluster(cluster)
+	c.underWay--
+	d.release(c)
+}
+
+// beginJobs begins what is to be asked, answered and stored.
+func (d *core) beginJobs(now time.Time) {
+	for {
+		j, task := d.asks.next(now)
+		if j == nil {
+			break
+		}
+		if !d.serves(j.cluster) {
+			d.asks.end(j)
+			continue
+		}
+		if wait := d.askWait(j.cluster, &task, now); wait > 0 {
+			d.asks.putOff(j, task, now.Add(wait))
+			continue
+		}
+		d.cluster(j.cluster).underWay++
+		d.act(&asking{j, task})
+	}
+	for {
+		j, u := d.stores.next(now)
+		if j == nil {
+			break
+		}
+		if !d.serves(j.cluster) { // who serves it asks for the status again
+			d.stores.end(j)
+			continue
+		}
+		if wait := d.storeWait(j.cluster, &u, now); wait > 0 {
+			d.stores.putOff(j, u, now.Add(wait))
+			continue
+		}
+		d.cluster(j.cluster).underWay++
+		w := d.get(j.key)
+		d.act(&storing{j, u, w.refused, w.authoritative})
+	}
+}
+
+// askWait returns how long the questions of a cluster have to wait: while it has used up its quota, and so that it
+// is answered at a bounded rate.
+func (d *core) askWait(name wire.ClusterName, task *resyncTask, now time.Time) (wait time.Duration) {
+	if task.owed {
+		if wait = d.quotas.Wait(name, message, now); wait > 0 {
+			return wait
+		}
+	}
+	listed := task.question.works()
+	if listed < 0 && task.digest == nil && !task.owed || listed <= freeQuestion && !d.hasWorks(name) {
+		return 0
+	}
+	if wait = d.questionWait(name, now); wait > 0 {
+		d.act(questionPaced{})
+	}
+	return wait
+}
+
+const (
+	// large is the size of a status that keeps the store busy for a while. One of a cluster at a time is stored, so
+	// that the statuses of others find the store free.
+	large = 64 << 10
+	// largeWait is how long a large status waits until another write of its cluster may have ended.
+	largeWait = 20 * time.Millisecond
+)
+
+// storeWait returns how long a status has to wait until its cluster may write to the store: once, newer ones take
+// its turn. A large one also waits until no other large one of its cluster is being stored; [storeEnded] ends that.
+func (d *core) storeWait(name wire.ClusterName, u *statusUpdate, now time.Time) (wait time.Duration) {
+	if u.status == nil {
+		return 0
+	}
+	if !u.admitted {
+		u.admitted = true
+		if wait = d.quotas.Reserve(name, quota.Cost{quota.Writes: 1, quota.WrittenBytes: float64(u.size)}, now); wait > 0 {
+			d.noteNoise(name, now)
+			return wait
+		}
+	}
+	if u.size < large {
+		return 0
+	}
+	c := d.cluster(name)
+	if c.storingLarge {
+		return largeWait
+	}
+	c.storingLarge = true
+	return 0
+}
+
+// noteNoise reports a cluster that has become noisy, or is no longer.
+func (d *core) noteNoise(cluster wire.ClusterName, now time.Time) {
+	noise, c := d.quotas.Noise(cluster, now), d.cluster(cluster)
+	if c.noise != noise {
+		c.noise = noise
+		d.act(NoiseChanged{cluster, noise})
+	}
+	d.release(c)
+}
+
+// hasWorks reports whether the source has a work of a cluster, or has removed one that its agent has not deleted.
+func (d *core) hasWorks(cluster wire.ClusterName) bool {
+	c, ok := d.clusters[cluster]
+	if !ok {
+		return false
+	}
+	if c.works.len() > c.removed.len() {
+		return true
+	}
+	for _, w := range c.removed.list {
+		if !w.removed.unknown {
+			return true
+		}
+	}
+	return false
+}
+
+// The pace of the questions of one cluster: its resync requests and digests. An agent asks a few times when it
+// connects, and sends a digest a minute. Further questions are merged and wait.
+const (
+	questionBurst    = 10
+	questionInterval = 2 * time.Second
+)
+
+// questionWait returns when a question of a cluster may be answered; zero: now, which counts it.
+func (d *core) questionWait(name wire.ClusterName, now time.Time) time.Duration {
+	d.sweep(now)
+	c := d.cluster(name)
+	full := c.askAgain
+	if full.Before(now) {
+		full = now
+	}
+	if wait := full.Add(questionInterval).Sub(now) - questionBurst*questionInterval; wait > 0 {
+		return wait
+	}
+	c.askAgain = full.Add(questionInterval)
+	return 0
+}

@@ -1,0 +1,121 @@
+package delivery
+
+import (
+	"time"
+
+	"github.com/workwire/workwire/pkg/runtime/fairqueue"
+	"github.com/workwire/workwire/pkg/wire"
+)
+
+// Limits of the exponential backoff between retries of a job.
+const (
+	minRetryDelay = 100 * time.Millisecond
+	maxRetryDelay = 30 * time.Second
+)
+
+// jobs has the newest value of each key carried out: one at a time of a key, and up to limit together. Values
+// that are added meanwhile are merged. Clusters take turns. A job is in one phase:
+//
+//	── add ──▶ ready ── next ──▶ running ── end ──▶ ready if a value was added since, else forgotten
+//	             ▲                  │
+//	             └── it is due ── waiting ◀── putOff
+//
+// Values that are added to a job that waits do not shorten its wait. An operation costs at most O(log n).
+type jobs[K comparable, V any] struct {
+	limit   int
+	merge   func(older, newer V) V // may change the older one
+	byKey   map[K]*job[K, V]
+	ready   *fairqueue.Queue[*job[K, V], wire.ClusterName]
+	due     schedule[*job[K, V]]
+	running int
+}
+
+// job is what is to be done about a key.
+type job[K comparable, V any] struct {
+	timer
+	key      K
+	cluster  wire.ClusterName
+	value    V
+	hasValue bool // value has not been carried out
+	cleared  bool // since it began: it is not tried again
+	failures int  // consecutive
+}
+
+func newJobs[K comparable, V any](limit int, merge func(older, newer V) V) jobs[K, V] {
+	return jobs[K, V]{
+		limit: limit, merge: merge, byKey: make(map[K]*job[K, V]),
+		ready: fairqueue.New(func(j *job[K, V]) wire.ClusterName { return j.cluster }),
+	}
+}
+
+// add has value carried out.
+func (q *jobs[K, V]) add(key K, cluster wire.ClusterName, value V) {
+	j, ok := q.byKey[key]
+	if !ok {
+		j = &job[K, V]{key: key, cluster: cluster}
+		q.byKey[key] = j
+		q.ready.Push(j)
+	}
+	if j.hasValue {
+		value = q.merge(j.value, value)
+	}
+	j.value, j.hasValue = value, true
+}
+
+// next begins the next job, which ends with end or putOff, and returns it with its value; nil if none is ready or
+// limit are running.
+func (q *jobs[K, V]) next(now time.Time) (*job[K, V], V) {
+	var value V
+	for j, ok := q.due.pop(now); ok; j, ok = q.due.pop(now) {
+		q.ready.Push(j)
+	}
+	if q.running >= q.limit || q.ready.Len() == 0 {
+		return nil, value
+	}
+	j := q.ready.Pop()
+	q.running++
+	value, j.value = j.value, value
+	j.hasValue, j.cleared = false, false
+	return j, value
+}
+
+// end ends a job.
+func (q *jobs[K, V]) end(j *job[K, V]) {
+	q.running--
+	if j.failures = 0; j.hasValue {
+		q.ready.Push(j)
+	} else {
+		delete(q.byKey, j.key)
+	}
+}
+
+// putOff ends a job that did not do what its value says: it is carried out at this time, with what is added until then.
+func (q *jobs[K, V]) putOff(j *job[K, V], value V, at time.Time) {
+	q.running--
+	if j.hasValue {
+		value = q.merge(value, j.value)
+	}
+	j.value, j.hasValue = value, true
+	q.due.set(j, at)
+}
+
+// retry is putOff after a failure: the pause doubles with each.
+func (q *jobs[K, V]) retry(j *job[K, V], value V, now time.Time) {
+	if j.cleared {
+		q.end(j)
+		return
+	}
+	pause := backoff(minRetryDelay, j.failures, maxRetryDelay)
+	j.failures++
+	q.putOff(j, value, now.Add(pause))
+}
+
+// clear drops the values of a cluster that wait or are being carried out. It costs one pass over the keys.
+func (q *jobs[K, V]) clear(cluster wire.ClusterName) {
+	for _, j := range q.byKey {
+		if j.cluster == cluster {
+			var none V
+			j.value, j.cleared = none, true
+		}
+	}
+}

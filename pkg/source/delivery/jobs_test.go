@@ -1,0 +1,105 @@
+package delivery
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/workwire/workwire/pkg/wire"
+)
+
+func sum(older, newer int) int { return older + newer }
+
+// TestJobs: values that are added while a job runs or waits are merged, it waits longer after each failure, others do
+// not wait for it, and a value that was cleared does not come back.
+func TestJobs(t *testing.T) {
+	now := time.Unix(1000, 0)
+	q := newJobs[string](2, sum)
+	next := func(want string, value int) *job[string, int] {
+		t.Helper()
+		j, got := q.next(now)
+		switch {
+		case want == "" && j != nil, want != "" && (j == nil || j.key != want || got != value):
+			t.Fatalf("next is %+v with %d, want %q with %d", j, got, want, value)
+		}
+		return j
+	}
+	q.add("slow", "a", 1)
+	slow := next("slow", 1)
+	q.add("slow", "a", 10)
+	q.add("slow", "a", 100)
+	q.add("fast", "b", 5)
+	fast := next("fast", 5)
+	q.add("third", "c", 7)
+	next("", 0) // two are running
+	q.end(fast)
+	third := next("third", 7)
+	q.retry(slow, 1, now)
+	next("", 0)
+	now = now.Add(minRetryDelay)
+	slow = next("slow", 111)
+	q.retry(slow, 111, now)
+	q.add("slow", "a", 1000)
+	now = now.Add(minRetryDelay)
+	next("", 0) // the pause has doubled
+	now = now.Add(minRetryDelay)
+	slow = next("slow", 1111)
+	q.retry(slow, 1111, now)
+	q.clear("a")
+	now = now.Add(maxRetryDelay)
+	q.end(next("slow", 0))
+	q.end(third)
+	if len(q.byKey) != 0 || q.running != 0 || q.ready.Len() != 0 || !q.due.next().IsZero() {
+		t.Errorf("left: %+v", q)
+	}
+}
+
+// TestJobsAtRandom: whatever happens, no value is lost or carried out twice, no key is carried out twice at a time, and
+// what is ready begins.
+func TestJobsAtRandom(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	now := time.Unix(1000, 0)
+	const limit = 3
+	q := newJobs[string](limit, sum)
+	type run struct {
+		job   *job[string, int]
+		value int
+	}
+	var running []run
+	added, done := 0, 0
+	for i := range 50_000 {
+		if n := random.IntN(6); n < 2 && i < 40_000 {
+			key := fmt.Sprint(random.IntN(8))
+			q.add(key, wire.ClusterName(key[:1]), 1)
+			added++
+		} else if n < 5 && len(running) > 0 {
+			at := random.IntN(len(running))
+			ended := running[at]
+			running[at] = running[len(running)-1]
+			running = running[:len(running)-1]
+			if random.IntN(3) == 0 {
+				q.retry(ended.job, ended.value, now)
+			} else {
+				q.end(ended.job)
+				done += ended.value
+			}
+		} else {
+			now = now.Add(time.Duration(random.IntN(40)) * time.Second)
+		}
+		for j, value := q.next(now); j != nil; j, value = q.next(now) {
+			for _, other := range running {
+				if other.job.key == j.key {
+					t.Fatalf("%s runs twice", j.key)
+				}
+			}
+			running = append(running, run{j, value})
+		}
+		if len(running) != q.running || len(running) > limit || len(running) < limit && q.ready.Len() > 0 {
+			t.Fatalf("%d run, counted as %d, %d are ready", len(running), q.running, q.ready.Len())
+		}
+	}
+	if added != done || len(q.byKey) > 0 {
+		t.Errorf("%d were added, %d carried out, %d are left", added, done, len(q.byKey))
+	}
+}
