@@ -54,7 +54,7 @@ func TestMain(m *testing.M) {
 }
 
 func TestSeeds(t *testing.T) {
-	for seed := *first; seed < *first+uint64(*seeds); seed++ { //nolint:gosec // not negative
+	for seed := *first; seed < *first+uint64(*seeds) && !t.Failed(); seed++ { //nolint:gosec // not negative
 		runSeed(t, seed)
 	}
 }
