@@ -49,13 +49,18 @@ func (r *Reconciler) SourceAnswered() {
 // Recover learns the state of the cluster from before a restart: the AppliedManifestWorks, and the
 // objects that they name. It must return before Run is called, and before specs are received. It
 // reports false if ctx ended first, and fails if another agent serves the cluster under another name.
-func (r *Reconciler) Recover(ctx context.Context) (bool, error) {
+func (r *Reconciler) Recover(ctx context.Context) (recovered bool, err error) {
+	defer func() {
+		if !recovered {
+			r.Table.queue.ShutDown() // as Run would, which is not called
+		}
+	}()
 	select {
 	case <-r.Applied.Synced():
 	case <-ctx.Done():
 		return false, nil
 	}
-	err := r.Owner.Check(r.Applied.All())
+	err = r.Owner.Check(r.Applied.All())
 	if err == nil {
 		err = r.Applied.WriteClusterName(ctx)
 	}

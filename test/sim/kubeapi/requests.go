@@ -1,0 +1,333 @@
+package kubeapi
+
+import (
+	"errors"
+	"fmt"
+	"k8s.io/apimachinery/pkg/util/json"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
+)
+
+type ownerReference = metav1.OwnerReference
+
+// change carries out a request that is no watch. It returns what to answer.
+func (s *Server) change(r *http.Request, t target, body []byte) (any, *apierrors.StatusError) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k := key{t.kind.GroupResource(), t.namespace, t.name}
+	user, _, _ := strings.Cut(r.UserAgent(), "/")
+	switch r.Method {
+	case http.MethodGet:
+		if t.name == "" {
+			return s.list(r, t)
+		}
+		object, err := s.get(k)
+		if err != nil {
+			return nil, err
+		}
+		return asRequested(r, object), nil
+	case http.MethodPost:
+		return s.create(user, t, body, dryRun(r))
+	case http.MethodPut, http.MethodPatch:
+		return s.write(r, user, t, k, body)
+	case http.MethodDelete:
+		return s.delete(user, t, k, body)
+	}
+	return nil, apierrors.NewMethodNotSupported(k.resource, r.Method)
+}
+
+func dryRun(r *http.Request) bool { return r.URL.Query().Get("dryRun") != "" }
+
+func (s *Server) get(k key) (*Object, *apierrors.StatusError) {
+	if object, ok := s.store.objects[k]; ok {
+		return object, nil
+	}
+	return nil, apierrors.NewNotFound(k.resource, k.name)
+}
+
+func (s *Server) list(r *http.Request, t target) (any, *apierrors.StatusError) {
+	selected, err := selector(r)
+	if err != nil {
+		return nil, err
+	}
+	items := []any{}
+	for _, o := range s.store.list(t.kind.GroupResource(), t.namespace) {
+		if selected(o) {
+			items = append(items, asRequested(r, o).Object)
+		}
+	}
+	kind, version := t.kind.Kind+"List", t.kind.GroupVersion().String()
+	if metadataOnly(r) {
+		kind, version = "PartialObjectMetadataList", "meta.k8s.io/v1"
+	}
+	return map[string]any{
+		"kind": kind, "apiVersion": version, "items": items, "metadata": map[string]any{"resourceVersion": strconv.FormatInt(s.store.version, 10)},
+	}, nil
+}
+
+// metadataOnly reports whether the client wants no more than metadata.
+func metadataOnly(r *http.Request) bool {
+	return strings.Contains(r.Header.Get("Accept"), "as=PartialObjectMetadata")
+}
+
+// asRequested returns object, or its metadata if the client wants no more.
+func asRequested(r *http.Request, object *Object) *Object {
+	if !metadataOnly(r) {
+		return object
+	}
+	return &Object{Object: map[string]any{"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object.Object["metadata"]}}
+}
+
+// selector returns which objects the request selects.
+func selector(r *http.Request) (func(*Object) bool, *apierrors.StatusError) {
+	byLabels, err := labels.Parse(r.URL.Query().Get("labelSelector"))
+	if err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	byFields, err := fields.ParseSelector(r.URL.Query().Get("fieldSelector"))
+	if err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	return func(o *Object) bool {
+		return o != nil && byLabels.Matches(labels.Set(o.GetLabels())) &&
+			byFields.Matches(fields.Set{"metadata.name": o.GetName(), "metadata.namespace": o.GetNamespace()})
+	}, nil
+}
+
+func setVersion(o *Object, version int64) { o.SetResourceVersion(strconv.FormatInt(version, 10)) }
+
+func decode(body []byte) (*Object, *apierrors.StatusError) {
+	o := &Object{}
+	if err := json.Unmarshal(body, &o.Object); err != nil || o.Object == nil {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("the body is no object: %v", err))
+	}
+	return o, nil
+}
+
+func (s *Server) create(user string, t target, body []byte, dry bool) (any, *apierrors.StatusError) {
+	o, failure := decode(body)
+	if failure != nil {
+		return nil, failure
+	}
+	if o.GetName() == "" && o.GetGenerateName() != "" {
+		o.SetName(o.GetGenerateName() + string(uuid.NewUUID())[:5])
+	}
+	if o.GetName() == "" {
+		return nil, apierrors.NewBadRequest("the object has no name")
+	}
+	k := key{t.kind.GroupResource(), t.namespace, o.GetName()}
+	if _, exists := s.store.objects[k]; exists {
+		return nil, apierrors.NewAlreadyExists(k.resource, k.name)
+	}
+	o.SetAPIVersion(t.kind.GroupVersion().String())
+	o.SetKind(t.kind.Kind)
+	o.SetNamespace(t.namespace)
+	o.SetUID(uuid.NewUUID())
+	o.SetCreationTimestamp(metav1.Now())
+	o.SetDeletionTimestamp(nil)
+	if t.kind.Status {
+		delete(o.Object, "status")
+		o.SetGeneration(1)
+	}
+	if !dry {
+		s.put(user, t.kind, k, o)
+	}
+	return o, nil
+}
+
+// write replaces or patches an object, or its status.
+func (s *Server) write(r *http.Request, user string, t target, k key, body []byte) (any, *apierrors.StatusError) {
+	before, failure := s.get(k)
+	if failure != nil {
+		return nil, failure
+	}
+	given, failure := desired(r, before, body)
+	if failure != nil {
+		return nil, failure
+	}
+	if v := given.GetResourceVersion(); v != "" && v != before.GetResourceVersion() {
+		return nil, apierrors.NewConflict(k.resource, k.name, errors.New("the object has been modified; please apply your changes to the latest version and try again"))
+	}
+	if uid := given.GetUID(); uid != "" && uid != before.GetUID() {
+		return nil, apierrors.NewConflict(k.resource, k.name, fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", uid, before.GetUID()))
+	}
+	after := before.DeepCopy()
+	if t.subresource == "status" {
+		setField(after, "status", given.Object["status"])
+	} else {
+		after = merged(t.kind, before, given)
+	}
+	if dryRun(r) {
+		return after, nil
+	}
+	if after.GetDeletionTimestamp() != nil && len(after.GetFinalizers()) == 0 {
+		s.put(user, t.kind, k, nil)
+		return after, nil
+	}
+	s.put(user, t.kind, k, after)
+	return s.store.objects[k], nil
+}
+
+// desired returns the object that a request asks for.
+func desired(r *http.Request, before *Object, body []byte) (*Object, *apierrors.StatusError) {
+	if r.Method == http.MethodPut {
+		return decode(body)
+	}
+	current, err := before.MarshalJSON()
+	if err != nil {
+		return nil, apierrors.NewInternalError(err)
+	}
+	switch types.PatchType(r.Header.Get("Content-Type")) {
+	case types.MergePatchType, types.StrategicMergePatchType: // only of Events, whose patches have no lists
+		current, err = jsonpatch.MergePatch(current, body)
+	case types.JSONPatchType:
+		var patch jsonpatch.Patch
+		if patch, err = jsonpatch.DecodePatch(body); err == nil {
+			current, err = patch.Apply(current)
+		}
+	default:
+		return nil, &apierrors.StatusError{ErrStatus: metav1.Status{
+			Status: metav1.StatusFailure, Code: http.StatusUnsupportedMediaType, Reason: metav1.StatusReasonUnsupportedMediaType,
+			Message: "the model has no patches of type " + r.Header.Get("Content-Type"),
+		}}
+	}
+	if err != nil {
+		return nil, apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "patch", gr(before), before.GetName(), err.Error(), 0, false)
+	}
+	return decode(current)
+}
+
+// merged returns given with what only the server sets, from before.
+func merged(kind Kind, before, given *Object) *Object {
+	after := given.DeepCopy()
+	after.SetAPIVersion(before.GetAPIVersion())
+	after.SetKind(before.GetKind())
+	after.SetUID(before.GetUID())
+	after.SetNamespace(before.GetNamespace())
+	after.SetCreationTimestamp(before.GetCreationTimestamp())
+	after.SetDeletionTimestamp(before.GetDeletionTimestamp())
+	after.SetDeletionGracePeriodSeconds(before.GetDeletionGracePeriodSeconds())
+	after.SetResourceVersion(before.GetResourceVersion())
+	after.SetGeneration(before.GetGeneration())
+	if kind.Status {
+		setField(after, "status", before.Object["status"])
+		if !sameContent(before, after) {
+			after.SetGeneration(before.GetGeneration() + 1)
+		}
+	}
+	return after
+}
+
+func setField(o *Object, field string, value any) {
+	if value == nil {
+		delete(o.Object, field)
+		return
+	}
+	o.Object[field] = value
+}
+
+// sameContent reports whether two objects differ in metadata and status at most.
+func sameContent(a, b *Object) bool {
+	content := func(o *Object) map[string]any {
+		c := map[string]any{}
+		for field, value := range o.Object {
+			if field != "metadata" && field != "status" {
+				c[field] = value
+			}
+		}
+		return c
+	}
+	return apiequality.Semantic.DeepEqual(content(a), content(b))
+}
+
+func (s *Server) delete(user string, t target, k key, body []byte) (any, *apierrors.StatusError) {
+	before, failure := s.get(k)
+	if failure != nil {
+		return nil, failure
+	}
+	var options metav1.DeleteOptions
+	if len(body) > 0 {
+		if err := json.Unmarshal(body, &options); err != nil {
+			return nil, apierrors.NewBadRequest(err.Error())
+		}
+	}
+	if p := options.Preconditions; p != nil {
+		if p.UID != nil && *p.UID != before.GetUID() {
+			return nil, apierrors.NewConflict(k.resource, k.name, fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", *p.UID, before.GetUID()))
+		}
+		if p.ResourceVersion != nil && *p.ResourceVersion != before.GetResourceVersion() {
+			return nil, apierrors.NewConflict(k.resource, k.name, fmt.Errorf("Precondition failed: ResourceVersion in precondition: %v, ResourceVersion in object meta: %v", *p.ResourceVersion, before.GetResourceVersion()))
+		}
+	}
+	if options.PropagationPolicy != nil && *options.PropagationPolicy == metav1.DeletePropagationOrphan {
+		s.disown(user, before.GetUID())
+	}
+	return s.remove(user, t.kind, k), nil
+}
+
+// remove deletes an object, or marks it if it has finalizers.
+func (s *Server) remove(user string, kind Kind, k key) *Object {
+	before := s.store.objects[k]
+	if len(before.GetFinalizers()) == 0 {
+		s.put(user, kind, k, nil)
+		return before
+	}
+	if before.GetDeletionTimestamp() != nil {
+		return before
+	}
+	after := before.DeepCopy()
+	now := metav1.NewTime(time.Now())
+	after.SetDeletionTimestamp(&now)
+	after.SetDeletionGracePeriodSeconds(new(int64))
+	if kind.Status {
+		after.SetGeneration(before.GetGeneration() + 1)
+	}
+	s.put(user, kind, k, after)
+	return after
+}
+
+// disown takes an owner from all that it owns.
+func (s *Server) disown(user string, owner types.UID) {
+	for k, o := range s.store.objects {
+		owned := func(r ownerReference) bool { return r.UID == owner }
+		if slices.ContainsFunc(o.GetOwnerReferences(), owned) {
+			after := o.DeepCopy()
+			after.SetOwnerReferences(slices.DeleteFunc(after.GetOwnerReferences(), owned))
+			s.put(user, s.kindOf(k), k, after)
+		}
+	}
+}
+
+func (s *Server) kindOf(k key) Kind {
+	return s.kinds[slices.IndexFunc(s.kinds, func(kind Kind) bool { return kind.GroupResource() == k.resource })]
+}
+
+// put stores an object, nil for none, tells the observers, and collects what nobody owns any more.
+func (s *Server) put(user string, kind Kind, k key, after *Object) {
+	c, ok := s.store.set(k, after)
+	if !ok {
+		return
+	}
+	for _, observe := range s.observers {
+		observe(Write{Kind: kind, User: user, Before: c.before, After: c.after})
+	}
+	if after == nil {
+		for _, orphan := range s.store.orphans() {
+			if s.store.objects[orphan] != nil { // not removed by the one before
+				s.remove("", s.kindOf(orphan), orphan)
+			}
+		}
+	}
+}

@@ -1,0 +1,105 @@
+package kubeapi
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Object is an object of any kind.
+type Object = unstructured.Unstructured
+
+// store holds objects, and the history of their changes. It knows nothing of requests.
+type store struct {
+	version   int64 // of the last change
+	objects   map[key]*Object
+	history   []change
+	compacted int64         // history has the changes after this version
+	changed   chan struct{} // closed and replaced at each change
+}
+
+type key struct {
+	resource        schema.GroupResource
+	namespace, name string
+}
+
+func (a key) compare(b key) int {
+	return cmp.Or(cmp.Compare(a.resource.Group, b.resource.Group), cmp.Compare(a.resource.Resource, b.resource.Resource),
+		cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.name, b.name))
+}
+
+// change is an entry of the history. Its objects are not changed any more.
+type change struct {
+	key           key
+	version       int64
+	before, after *Object // nil: there is none
+}
+
+func newStore() store {
+	return store{objects: map[key]*Object{}, changed: make(chan struct{})}
+}
+
+// compact forgets the history.
+func (s *store) compact() { s.history, s.compacted = nil, s.version }
+
+// set makes after the object of k; nil removes it. It returns the change, false if there is none.
+func (s *store) set(k key, after *Object) (change, bool) {
+	before := s.objects[k]
+	if after != nil && before != nil && apiequality.Semantic.DeepEqual(before.Object, after.Object) {
+		return change{}, false
+	}
+	s.version++
+	if after == nil {
+		delete(s.objects, k)
+	} else {
+		setVersion(after, s.version)
+		s.objects[k] = after
+	}
+	c := change{k, s.version, before, after}
+	s.history = append(s.history, c)
+	close(s.changed)
+	s.changed = make(chan struct{})
+	return c, true
+}
+
+// since returns the changes after version, false if they are forgotten.
+func (s *store) since(version int64) ([]change, bool) {
+	if version < s.compacted {
+		return nil, false
+	}
+	at, _ := slices.BinarySearchFunc(s.history, version+1, func(c change, v int64) int { return cmp.Compare(c.version, v) })
+	return s.history[at:], true
+}
+
+// list returns the objects of a resource in order, of all namespaces if namespace is empty.
+func (s *store) list(resource schema.GroupResource, namespace string) []*Object {
+	var found []*Object
+	for _, k := range slices.SortedFunc(maps.Keys(s.objects), key.compare) {
+		if k.resource == resource && (namespace == "" || k.namespace == namespace) {
+			found = append(found, s.objects[k])
+		}
+	}
+	return found
+}
+
+// orphans returns the keys of objects that have owners, none of which exists.
+func (s *store) orphans() []key {
+	exist := map[types.UID]bool{}
+	for _, o := range s.objects {
+		exist[o.GetUID()] = true
+	}
+	var found []key
+	for k, o := range s.objects {
+		owners := o.GetOwnerReferences()
+		if len(owners) > 0 && o.GetDeletionTimestamp() == nil && !slices.ContainsFunc(owners, func(r ownerReference) bool { return exist[r.UID] }) {
+			found = append(found, k)
+		}
+	}
+	slices.SortFunc(found, key.compare)
+	return found
+}

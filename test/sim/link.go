@@ -1,0 +1,102 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	cloudevents "github.com/cloudevents/sdk-go/v2/event"
+
+	"github.com/workwire/workwire/pkg/transport"
+)
+
+// liar decides what a broker that lies does with messages. It is safe for concurrent use.
+type liar struct {
+	random *random
+	mu     sync.Mutex
+	rate   int // percent of messages
+}
+
+// fate is what becomes of a message that was acknowledged to its sender.
+type fate int
+
+const (
+	delivered fate = iota
+	lost
+	late     // others overtake it
+	repeated // delivered at once, and again late
+)
+
+func (l *liar) set(rate int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.rate = rate
+}
+
+func (l *liar) fate() (fate, time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.rate == 0 || !l.random.chance(l.rate) {
+		return delivered, 0
+	}
+	return []fate{lost, late, repeated}[l.random.intN(3)], l.random.upTo(maxOutage)
+}
+
+// link is the connection of a program to the broker. Its messages are noted, and those that it receives have a fate.
+type link struct {
+	transport.Transport
+	trace *trace
+	liar  *liar
+	id    string
+	dead  func() bool // of the program
+}
+
+// Publish publishes an event, unless the program is dead.
+func (l *link) Publish(ctx context.Context, topic string, e cloudevents.Event) error {
+	if l.dead() {
+		return transport.ErrNotConnected
+	}
+	err := l.Transport.Publish(ctx, topic, e)
+	l.trace.note(l.id, fmt.Sprintf("publishes %s to %s: %v", describe(e), topic, err))
+	return err
+}
+
+// Run receives events.
+func (l *link) Run(ctx context.Context, h transport.Handler) error {
+	var one sync.Mutex // at a time
+	received := h.Received
+	receive := func(ctx context.Context, m transport.Message, how string) {
+		one.Lock()
+		defer one.Unlock()
+		if ctx.Err() == nil && !l.dead() {
+			l.trace.note(l.id, fmt.Sprintf("receives %s on %s%s", describe(m.Event), m.Topic, how))
+			received(ctx, m)
+		}
+	}
+	h.Received = func(ctx context.Context, m transport.Message) {
+		what, after := l.liar.fate()
+		again := m
+		again.Event, again.Ack = m.Event.Clone(), func() {}
+		switch what {
+		case lost:
+			l.trace.note("broker", fmt.Sprintf("loses %s to %s", describe(m.Event), l.id))
+			m.Ack()
+			return
+		case late:
+			m.Ack()
+			time.AfterFunc(after, func() { receive(ctx, again, ", late") })
+			return
+		case repeated:
+			time.AfterFunc(after, func() { receive(ctx, again, ", again") })
+		}
+		receive(ctx, m, "")
+	}
+	return l.Transport.Run(ctx, h)
+}
+
+// describe names an event, and what orders it.
+func describe(e cloudevents.Event) string {
+	x := e.Extensions()
+	return fmt.Sprintf("%s of %v version %v sequence %v", e.Type(), x["resourceid"], x["resourceversion"], x["sequenceid"])
+}

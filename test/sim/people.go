@@ -1,0 +1,176 @@
+package sim
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/test/sim/kubeapi"
+)
+
+// namespace is where works have their objects.
+const namespace = "default"
+
+var background = context.Background()
+
+// createWork creates a work that does not exist.
+func (w *World) createWork() {
+	c, name := w.anyWork()
+	works := w.people.WorkV1().ManifestWorks(string(c.name))
+	work := &workv1.ManifestWork{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	w.fill(work)
+	_, _ = works.Create(background, work, metav1.CreateOptions{}) // it exists, or the cluster has no namespace yet
+}
+
+func (w *World) anyWork() (*cluster, string) {
+	return w.anyCluster(), "work" + strconv.Itoa(w.random.intN(w.o.Works))
+}
+
+// fill declares some of the four ConfigMaps of a work, each with a value of its own.
+func (w *World) fill(work *workv1.ManifestWork) {
+	work.Spec.Workload.Manifests = nil
+	for i := range 4 {
+		if i > 0 && w.random.chance(50) {
+			continue
+		}
+		w.values++
+		text, err := json.Marshal(corev1.ConfigMap{
+			TypeMeta:   metav1.TypeMeta{Kind: "ConfigMap", APIVersion: "v1"},
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("%s-%d", work.Name, i)},
+			Data:       map[string]string{"value": strconv.Itoa(w.values)},
+		})
+		if err != nil {
+			panic(err)
+		}
+		work.Spec.Workload.Manifests = append(work.Spec.Workload.Manifests, workv1.Manifest{RawExtension: runtime.RawExtension{Raw: text}})
+	}
+}
+
+func (w *World) changeWork() {
+	c, name := w.anyWork()
+	works := w.people.WorkV1().ManifestWorks(string(c.name))
+	work, err := works.Get(background, name, metav1.GetOptions{})
+	if err != nil || work.DeletionTimestamp != nil {
+		return
+	}
+	w.fill(work)
+	_, _ = works.Update(background, work, metav1.UpdateOptions{})
+}
+
+func (w *World) deleteWork() {
+	c, name := w.anyWork()
+	_ = w.people.WorkV1().ManifestWorks(string(c.name)).Delete(background, name, metav1.DeleteOptions{})
+}
+
+// anyObject returns a ConfigMap of a cluster; nil if it has none.
+func (w *World) anyObject() (*cluster, *corev1.ConfigMap) {
+	c := w.anyCluster()
+	found, err := c.people.CoreV1().ConfigMaps(namespace).List(background, metav1.ListOptions{})
+	if err != nil || len(found.Items) == 0 {
+		return c, nil
+	}
+	return c, &found.Items[w.random.intN(len(found.Items))]
+}
+
+// deleteObject deletes an object of a work on its cluster.
+func (w *World) deleteObject() {
+	if c, o := w.anyObject(); o != nil {
+		_ = c.people.CoreV1().ConfigMaps(namespace).Delete(background, o.Name, metav1.DeleteOptions{})
+	}
+}
+
+// changeObject changes an object of a work on its cluster.
+func (w *World) changeObject() {
+	if c, o := w.anyObject(); o != nil {
+		o.Data = map[string]string{"value": "somebody else's"}
+		_, _ = c.people.CoreV1().ConfigMaps(namespace).Update(background, o, metav1.UpdateOptions{})
+	}
+}
+
+func (w *World) anyAPI() *kubeapi.Server {
+	if n := w.random.intN(len(w.clusters) + 1); n > 0 {
+		return w.clusters[n-1].api
+	}
+	return w.hubAPI
+}
+
+// differences returns what is not on the clusters as the hub says, and what the hub does not say of it.
+func (w *World) differences() []string {
+	var found []string
+	for _, c := range w.clusters {
+		works, err := w.people.WorkV1().ManifestWorks(string(c.name)).List(background, metav1.ListOptions{})
+		if err != nil {
+			panic(err)
+		}
+		want := map[string]string{}
+		for i := range works.Items {
+			work := &works.Items[i]
+			found = append(found, workDifferences(c, work)...)
+			maps.Copy(want, declared(work))
+		}
+		found = append(found, objectDifferences(c, want)...)
+	}
+	return found
+}
+
+// workDifferences returns what is wrong with the status of a work.
+func workDifferences(c *cluster, work *workv1.ManifestWork) []string {
+	name := fmt.Sprintf("work %s/%s of generation %d", c.name, work.Name, work.Generation)
+	if work.DeletionTimestamp != nil {
+		return []string{name + " is still being deleted"}
+	}
+	applied := slices.ContainsFunc(work.Status.Conditions, func(condition metav1.Condition) bool {
+		return condition.Type == workv1.WorkApplied && condition.Status == metav1.ConditionTrue && condition.ObservedGeneration == work.Generation
+	})
+	if !applied {
+		return []string{fmt.Sprintf("%s is not Applied: %v", name, work.Status.Conditions)}
+	}
+	return nil
+}
+
+// declared returns the values of the ConfigMaps that a work declares.
+func declared(work *workv1.ManifestWork) map[string]string {
+	values := map[string]string{}
+	for _, m := range work.Spec.Workload.Manifests {
+		var o corev1.ConfigMap
+		if err := json.Unmarshal(m.Raw, &o); err != nil {
+			panic(err)
+		}
+		values[o.Name] = o.Data["value"]
+	}
+	return values
+}
+
+// objectDifferences returns which objects of a cluster are missing, wrong or too many.
+func objectDifferences(c *cluster, want map[string]string) []string {
+	objects, err := c.people.CoreV1().ConfigMaps(namespace).List(background, metav1.ListOptions{})
+	if err != nil {
+		panic(err)
+	}
+	var found []string
+	have := map[string]string{}
+	for i := range objects.Items {
+		have[objects.Items[i].Name] = objects.Items[i].Data["value"]
+	}
+	for _, name := range slices.Sorted(maps.Keys(want)) {
+		if value, ok := have[name]; !ok {
+			found = append(found, fmt.Sprintf("ConfigMap %s of %s is missing", name, c.name))
+		} else if value != want[name] {
+			found = append(found, fmt.Sprintf("ConfigMap %s of %s has value %s, want %s", name, c.name, value, want[name]))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(have)) {
+		if _, ok := want[name]; !ok {
+			found = append(found, fmt.Sprintf("ConfigMap %s of %s is left over", name, c.name))
+		}
+	}
+	return found
+}

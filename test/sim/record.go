@@ -1,0 +1,148 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/workwire/workwire/test/sim/kubeapi"
+)
+
+// record follows the writes to all API servers, and finds what must never be, whatever fails:
+//
+//   - an agent deletes an object that its work has declared without a break,
+//   - an agent writes an older declaration of an object over a newer one,
+//   - a work is gone from the hub while an object of it is on its cluster,
+//   - a program sends requests without end.
+//
+// It is safe for concurrent use.
+type record struct {
+	faults *faults
+
+	mu       sync.Mutex
+	declared map[string]*declaration    // by cluster/object
+	objects  map[string]map[string]bool // names of the objects of each cluster
+	values   map[string]int             // by cluster/object, the newest declaration that an agent has written
+	requests map[string]int             // of each program, in the current minute
+}
+
+// declaration is what the works of a cluster say of an object.
+type declaration struct {
+	now   bool // some work declares it
+	ended bool // since it was first declared, there was a time when none did
+}
+
+func newRecord(f *faults) *record {
+	return &record{faults: f, declared: map[string]*declaration{}, objects: map[string]map[string]bool{}, values: map[string]int{}, requests: map[string]int{}}
+}
+
+// maxRequests is how many requests a program may send in a minute. It is a bound for loops without a pause, not for
+// efficiency: that is counted elsewhere.
+const maxRequests = 1500
+
+// request counts a request of a program.
+func (r *record) request(program string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.requests[program]++; r.requests[program] == maxRequests {
+		r.faults.add(fmt.Sprintf("%s sends more than %d requests in a minute", program, maxRequests))
+	}
+}
+
+// minute begins another minute.
+func (r *record) minute() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	clear(r.requests)
+}
+
+// hubWrite follows a write to the hub's API.
+func (r *record) hubWrite(w kubeapi.Write) {
+	if w.Kind.Kind != "ManifestWork" {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	before, after := declaredBy(w.Before), declaredBy(w.After)
+	for _, object := range before {
+		if !slices.Contains(after, object) {
+			d := r.declared[object]
+			d.now, d.ended = false, true
+		}
+	}
+	for _, object := range after {
+		d := r.declared[object]
+		if d == nil {
+			d = &declaration{}
+			r.declared[object] = d
+		}
+		d.now = true
+	}
+	if w.After == nil {
+		cluster := w.Before.GetNamespace()
+		for name := range r.objects[cluster] {
+			if strings.HasPrefix(name, w.Before.GetName()+"-") {
+				r.faults.add(fmt.Sprintf("work %s/%s is gone from the hub, and its ConfigMap %s is on the cluster", cluster, w.Before.GetName(), name))
+			}
+		}
+	}
+}
+
+// declaredBy returns cluster/object of each ConfigMap that a work declares; none if it is being deleted.
+func declaredBy(work *kubeapi.Object) []string {
+	if work == nil || work.GetDeletionTimestamp() != nil {
+		return nil
+	}
+	manifests, _, _ := unstructured.NestedSlice(work.Object, "spec", "workload", "manifests")
+	var names []string
+	for _, m := range manifests {
+		if m, ok := m.(map[string]any); ok {
+			name, _, _ := unstructured.NestedString(m, "metadata", "name")
+			names = append(names, work.GetNamespace()+"/"+name)
+		}
+	}
+	return names
+}
+
+// written follows what an agent writes: people declare a greater number each time.
+func (r *record) written(object string, w kubeapi.Write) {
+	text, _, _ := unstructured.NestedString(w.After.Object, "data", "value")
+	value, err := strconv.Atoi(text)
+	if w.User != "agent" || err != nil {
+		return
+	}
+	if newest := r.values[object]; value < newest {
+		r.faults.add(fmt.Sprintf("agent writes declaration %d of ConfigMap %s over declaration %d", value, object, newest))
+	}
+	r.values[object] = max(value, r.values[object])
+}
+
+// clusterWrite follows a write to the API of a cluster.
+func (r *record) clusterWrite(cluster string, w kubeapi.Write) {
+	if w.Kind.Kind != "ConfigMap" {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.objects[cluster] == nil {
+		r.objects[cluster] = map[string]bool{}
+	}
+	if w.After != nil {
+		r.objects[cluster][w.After.GetName()] = true
+		r.written(cluster+"/"+w.After.GetName(), w)
+		return
+	}
+	name := w.Before.GetName()
+	delete(r.objects[cluster], name)
+	if d := r.declared[cluster+"/"+name]; w.User != "people" && (d == nil || d.now && !d.ended) {
+		user := w.User
+		if user == "" {
+			user = "the garbage collector"
+		}
+		r.faults.add(fmt.Sprintf("%s deletes ConfigMap %s of %s, which was declared all the time", user, name, cluster))
+	}
+}

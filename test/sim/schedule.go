@@ -1,0 +1,219 @@
+package sim
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// happening is one kind of thing that happens at random.
+type happening struct {
+	weight int
+	do     func(*World)
+}
+
+// happenings are all of them: what people change, and what breaks.
+var happenings = []happening{
+	{30, (*World).createWork}, {40, (*World).changeWork}, {12, (*World).deleteWork},
+	{3, (*World).killHub}, {4, (*World).killAgent}, {6, (*World).cut}, {2, (*World).forgetSession}, {2, (*World).duplicate},
+	{4, (*World).overload}, {4, (*World).breakWatches}, {2, (*World).compact},
+	{4, (*World).lie}, {5, (*World).deleteObject}, {5, (*World).changeObject},
+}
+
+// timer is something that happens later.
+type timer struct {
+	at time.Time
+	do func()
+}
+
+// later has do called after at most a time.
+func (w *World) later(most time.Duration, do func()) {
+	w.timers = append(w.timers, timer{time.Now().Add(w.random.upTo(most)), do})
+}
+
+// Run starts everything, lets things happen for Options.Faults, repairs what is broken, and waits until hub and clusters
+// agree. It returns what was wrong, in order.
+func (w *World) Run() []string {
+	minutes := time.NewTicker(time.Minute)
+	defer minutes.Stop()
+	done := make(chan struct{})
+	defer close(done)
+	go func() {
+		for {
+			select {
+			case <-minutes.C:
+				w.record.minute()
+			case <-done:
+				return
+			}
+		}
+	}()
+	w.hub.run()
+	for _, c := range w.clusters {
+		c.agent.run()
+	}
+	for end := time.Now().Add(w.o.Faults); time.Now().Before(end); {
+		w.pass(w.random.upTo(8 * time.Second))
+		w.happen()
+	}
+	w.trace.note("people", "end of the faults")
+	for _, t := range w.timers { // each repairs something
+		t.do()
+	}
+	w.timers = nil
+	w.agree()
+	w.stop()
+	return w.faults.all()
+}
+
+// maxOutage is the longest time that something is away.
+const maxOutage = 90 * time.Second
+
+// pass lets time pass, and what is due in it happen.
+func (w *World) pass(d time.Duration) {
+	end := time.Now().Add(d)
+	for {
+		slices.SortStableFunc(w.timers, func(a, b timer) int { return a.at.Compare(b.at) })
+		if len(w.timers) == 0 || w.timers[0].at.After(end) {
+			break
+		}
+		next := w.timers[0]
+		w.timers = w.timers[1:]
+		time.Sleep(time.Until(next.at))
+		next.do()
+	}
+	time.Sleep(time.Until(end))
+}
+
+func (w *World) happen() {
+	total := 0
+	for _, h := range happenings {
+		total += h.weight
+	}
+	n := w.random.intN(total)
+	for _, h := range happenings {
+		if n -= h.weight; n < 0 {
+			h.do(w)
+			return
+		}
+	}
+}
+
+func (w *World) anyCluster() *cluster { return w.clusters[w.random.intN(len(w.clusters))] }
+
+func (w *World) killHub() { w.kill(w.hub) }
+
+func (w *World) killAgent() { w.kill(w.anyCluster().agent) }
+
+func (w *World) kill(p *program) {
+	if p.running != nil {
+		p.kill()
+		w.later(maxOutage, p.run)
+	}
+}
+
+// cut cuts the connection of a program for a while.
+func (w *World) cut() {
+	p := w.hub
+	if w.random.chance(70) {
+		p = w.anyCluster().agent
+	}
+	if p.running == nil || p.away {
+		return
+	}
+	p.away = true
+	w.trace.note(p.name, "is cut off from the broker")
+	w.broker.Cut(p.id)
+	w.later(maxOutage, func() {
+		p.away = false
+		if p.running != nil {
+			w.trace.note(p.name, "can reach the broker again")
+			w.broker.Restore(p.id)
+		}
+	})
+}
+
+// forgetSession has the broker lose what it keeps for a program, as it does when its disk is lost.
+func (w *World) forgetSession() {
+	p := w.hub
+	if w.random.chance(70) {
+		p = w.anyCluster().agent
+	}
+	w.trace.note("broker", "forgets the session of "+p.name)
+	w.broker.Forget(p.id)
+}
+
+// duplicate has the broker deliver everything twice for a while.
+func (w *World) duplicate() {
+	w.trace.note("broker", "delivers twice")
+	w.broker.Duplicate(1)
+	w.later(maxOutage, func() { w.broker.Duplicate(0) })
+}
+
+// overload makes the API servers slow and unreliable for a while.
+func (w *World) overload() {
+	broken, slow, late := w.random.intN(30), w.random.upTo(3*time.Second), w.random.upTo(5*time.Second)
+	w.trace.note("network", fmt.Sprintf("%d %% of requests fail, they take up to %v, watches are up to %v late", broken, slow, late))
+	w.flaky.set(broken, slow, late)
+	w.later(maxOutage, func() { w.flaky.set(0, 0, 0) })
+}
+
+// lie has the broker lose, delay and repeat messages for a while that it has acknowledged.
+func (w *World) lie() {
+	rate := 1 + w.random.intN(40)
+	w.trace.note("broker", fmt.Sprintf("loses, delays or repeats %d %% of messages", rate))
+	w.liar.set(rate)
+	w.later(maxOutage, func() { w.liar.set(0) })
+}
+
+func (w *World) breakWatches() {
+	w.trace.note("network", "watches end")
+	w.anyAPI().BreakWatches()
+}
+
+func (w *World) compact() {
+	w.trace.note("network", "history is compacted, and watches end")
+	api := w.anyAPI()
+	api.Compact()
+	api.BreakWatches()
+}
+
+// agree waits until hub and clusters agree.
+func (w *World) agree() {
+	began := time.Now()
+	var differences []string
+	for time.Since(began) < maxAgreement {
+		if differences = w.differences(); len(differences) == 0 {
+			w.agreedAfter = time.Since(began)
+			w.trace.note("people", fmt.Sprintf("all agree after %v", w.agreedAfter))
+			return
+		}
+		w.pass(5 * time.Second)
+	}
+	slices.SortFunc(differences, cmp.Compare[string])
+	for _, d := range differences {
+		w.faults.add(fmt.Sprintf("%v after the last fault: %s", maxAgreement, d))
+	}
+}
+
+// maxAgreement is how long after the last fault hub and clusters may disagree.
+const maxAgreement = 10 * time.Minute
+
+// stop ends all programs.
+func (w *World) stop() {
+	for _, p := range append(w.agents(), w.hub) {
+		if p.running != nil {
+			p.kill()
+		}
+	}
+	time.Sleep(5 * time.Minute) // until what they had begun has ended
+}
+
+func (w *World) agents() []*program {
+	var agents []*program
+	for _, c := range w.clusters {
+		agents = append(agents, c.agent)
+	}
+	return agents
+}

@@ -1,0 +1,310 @@
+// Package sim runs whole hubs and agents, the code that users run, in one process where time is simulated
+// (testing/synctest), API servers are models (package kubeapi), the broker is in memory, and all of them fail at
+// random. A seed chooses what people change, what breaks, and when.
+//
+//	w := sim.New(sim.Options{Seed: 1, Clusters: 3, Works: 10, Faults: 10 * time.Minute})
+//	for _, fault := range w.Run() { ... }
+package sim
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/workwire/workwire/pkg/agent"
+	"github.com/workwire/workwire/pkg/client/clientset/versioned"
+	"github.com/workwire/workwire/pkg/hub"
+	"github.com/workwire/workwire/pkg/runtime/leader"
+	"github.com/workwire/workwire/pkg/transport"
+	"github.com/workwire/workwire/pkg/transport/memory"
+	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/test/sim/kubeapi"
+)
+
+func kind(group, version, resource, name string, set ...func(*kubeapi.Kind)) kubeapi.Kind {
+	k := kubeapi.Kind{GroupVersionResource: schema.GroupVersionResource{Group: group, Version: version, Resource: resource}, Kind: name}
+	for _, f := range set {
+		f(&k)
+	}
+	return k
+}
+
+func clusterWide(k *kubeapi.Kind) { k.Cluster = true }
+func withStatus(k *kubeapi.Kind)  { k.Status = true }
+
+// hubKinds and clusterKinds are what the API servers serve.
+var (
+	hubKinds = []kubeapi.Kind{
+		kind("", "v1", "namespaces", "Namespace", clusterWide), kind("", "v1", "configmaps", "ConfigMap"), kind("", "v1", "events", "Event"),
+		kind("coordination.k8s.io", "v1", "leases", "Lease"),
+		kind("work.open-cluster-management.io", "v1", "manifestworks", "ManifestWork", withStatus),
+		kind("work.open-cluster-management.io", "v1alpha1", "manifestworkreplicasets", "ManifestWorkReplicaSet", withStatus),
+		kind("cluster.open-cluster-management.io", "v1", "managedclusters", "ManagedCluster", clusterWide, withStatus),
+		kind("cluster.open-cluster-management.io", "v1beta2", "managedclustersets", "ManagedClusterSet", clusterWide, withStatus),
+		kind("cluster.open-cluster-management.io", "v1beta2", "managedclustersetbindings", "ManagedClusterSetBinding", withStatus),
+		kind("cluster.open-cluster-management.io", "v1beta1", "placements", "Placement", withStatus),
+		kind("cluster.open-cluster-management.io", "v1beta1", "placementdecisions", "PlacementDecision", withStatus),
+		kind("workwire.dev", "v1alpha1", "manifestworkreplicasetrevisions", "ManifestWorkReplicaSetRevision"),
+	}
+	clusterKinds = []kubeapi.Kind{
+		kind("", "v1", "namespaces", "Namespace", clusterWide), kind("", "v1", "configmaps", "ConfigMap"), kind("", "v1", "events", "Event"),
+		kind("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", clusterWide, withStatus),
+		kind("work.open-cluster-management.io", "v1", "appliedmanifestworks", "AppliedManifestWork", clusterWide, withStatus),
+	}
+)
+
+// source is the id of the hub.
+const source = wire.SourceID("hub1")
+
+var topics = wire.Topics{
+	SourceEvents: "sources/hub1/clusters/+/sourceevents", AgentEvents: "sources/hub1/clusters/+/agentevents",
+	SourceBroadcast: "sources/+/sourcebroadcast", AgentBroadcast: "clusters/+/agentbroadcast",
+}
+
+// Options say how large a world is, and what fails.
+type Options struct {
+	Seed     uint64
+	Clusters int
+	Works    int           // of each cluster
+	Faults   time.Duration // how long there are changes and faults
+	Logger   *slog.Logger
+}
+
+// World is a hub and clusters. Its methods are called by one goroutine.
+type World struct {
+	o        Options
+	random   *random
+	trace    *trace
+	broker   *memory.Broker
+	hubAPI   *kubeapi.Server
+	people   versioned.Interface // of the hub's API, without faults
+	clusters []*cluster
+	hub      *program
+	flaky    *flaky // the ways to all API servers
+	liar     *liar  // the broker at its worst
+	timers   []timer
+	values   int // of ConfigMaps so far
+	faults   faults
+	record   *record
+
+	agreedAfter time.Duration
+}
+
+// faults are what was found to be wrong. It is safe for concurrent use.
+type faults struct {
+	mu    sync.Mutex
+	found []string
+}
+
+func (f *faults) add(text string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.found = append(f.found, time.Now().UTC().Format(clock)+" "+text)
+}
+
+func (f *faults) all() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.found
+}
+
+// cluster is a cluster.
+type cluster struct {
+	name   wire.ClusterName
+	api    *kubeapi.Server
+	people kubernetes.Interface // without faults
+	agent  *program
+}
+
+// random is safe for concurrent use.
+type random struct {
+	mu sync.Mutex
+	r  *rand.Rand
+}
+
+func (r *random) intN(n int) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.r.IntN(n)
+}
+
+// chance reports true with a probability of percent.
+func (r *random) chance(percent int) bool { return r.intN(100) < percent }
+
+func (r *random) upTo(d time.Duration) time.Duration { return time.Duration(r.intN(int(d)) + 1) }
+
+// New returns a world in which nothing runs.
+func New(o Options) *World {
+	w := &World{
+		o: o, random: &random{r: rand.New(rand.NewPCG(o.Seed, 0))}, trace: newTrace(), broker: memory.NewBroker(), hubAPI: kubeapi.New(hubKinds...), //nolint:gosec // a run is its seed
+		flaky: &flaky{},
+	}
+	w.flaky.random, w.liar = w.random, &liar{random: w.random}
+	w.record = newRecord(&w.faults)
+	w.hubAPI.Observe(func(c kubeapi.Write) {
+		w.trace.write("hub", c)
+		w.record.hubWrite(c)
+	})
+	w.people = versioned.NewForConfigOrDie(w.config("people", w.hubAPI.Via(kubeapi.Faults{})))
+	for i := range o.Clusters {
+		c := &cluster{name: wire.ClusterName(fmt.Sprintf("cluster%d", i+1)), api: kubeapi.New(clusterKinds...)}
+		c.api.Observe(func(change kubeapi.Write) {
+			w.trace.write(string(c.name), change)
+			w.record.clusterWrite(string(c.name), change)
+		})
+		c.people = kubernetes.NewForConfigOrDie(w.config("people", c.api.Via(kubeapi.Faults{})))
+		w.clusters = append(w.clusters, c)
+	}
+	w.hub = &program{world: w, name: "hub", id: "hub1-hub", start: w.startHub}
+	for _, c := range w.clusters {
+		c.agent = &program{world: w, name: string(c.name), id: string(c.name) + "-agent", start: func(ctx context.Context, p *incarnation) error { return w.startAgent(ctx, p, c) }}
+	}
+	return w
+}
+
+func (w *World) config(user string, way http.RoundTripper) *rest.Config {
+	c := &rest.Config{Host: "http://api", Transport: way, UserAgent: user + "/sim", QPS: -1}
+	c.ContentType = runtime.ContentTypeJSON // the model has no protobuf
+	return c
+}
+
+func (w *World) startHub(ctx context.Context, p *incarnation) error {
+	election := leader.NewOptions("hub")
+	election.Disabled = true
+	h, err := hub.New(hub.Config{
+		REST: w.config("hub", p.way(w.hubAPI)), Source: source, Topics: topics, Transport: p.transport(), Election: election,
+		AutoRegister: true, AutoAccept: true, WithoutClusterSets: true, Logger: w.o.Logger.With("program", "hub"),
+	})
+	if err != nil {
+		return err
+	}
+	return h.Run(ctx)
+}
+
+func (w *World) startAgent(ctx context.Context, p *incarnation, c *cluster) error {
+	a, err := agent.New(agent.Config{
+		Cluster: c.name, ClientID: p.program.id, BrokerHost: "broker", Topics: topics, Transport: p.transport(),
+		Kube: w.config("agent", p.way(c.api)), Logger: w.o.Logger.With("program", c.name),
+	})
+	if err != nil {
+		return err
+	}
+	return a.Run(ctx)
+}
+
+// program is a program that can be killed and started again.
+type program struct {
+	world   *World
+	name    string
+	id      string // at the broker
+	start   func(context.Context, *incarnation) error
+	running *incarnation // nil: it does not run
+	away    bool         // cut off from the broker
+}
+
+// incarnation is a program from its start to its end.
+type incarnation struct {
+	program *program
+	cancel  context.CancelFunc
+	mu      sync.Mutex
+	killed  bool
+}
+
+func (p *program) run() {
+	ctx, cancel := context.WithCancel(background)
+	i := &incarnation{program: p, cancel: cancel}
+	p.running = i
+	p.world.trace.note(p.name, "starts")
+	if !p.away {
+		p.world.broker.Restore(p.id)
+	}
+	go func() {
+		if err := p.start(ctx, i); err != nil && !i.dead() {
+			p.world.faults.add(p.name + " ended: " + err.Error())
+		}
+	}()
+}
+
+// kill ends the program as SIGKILL does: nothing that it still does has an effect.
+func (p *program) kill() {
+	i := p.running
+	p.running = nil
+	i.mu.Lock()
+	i.killed = true
+	i.mu.Unlock()
+	p.world.trace.note(p.name, "is killed")
+	p.world.broker.Cut(p.id)
+	i.cancel()
+}
+
+func (i *incarnation) dead() bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.killed
+}
+
+// way is the way of the program to an API server.
+func (i *incarnation) way(api *kubeapi.Server) http.RoundTripper {
+	return api.Via(kubeapi.Faults{
+		Request: func(method, path string) (time.Duration, kubeapi.Outcome) {
+			if i.dead() {
+				return 0, kubeapi.Lost
+			}
+			i.program.world.record.request(i.program.name)
+			return i.program.world.flaky.request()
+		},
+		Lag: func(string) time.Duration { return i.program.world.flaky.lag() },
+	})
+}
+
+// transport is the connection of the program to the broker.
+func (i *incarnation) transport() transport.Transport {
+	w := i.program.world
+	return &link{Transport: w.broker.Client(i.program.id), trace: w.trace, liar: w.liar, id: i.program.id, dead: i.dead}
+}
+
+// flaky decides what becomes of requests. It is safe for concurrent use.
+type flaky struct {
+	random *random
+	mu     sync.Mutex
+	broken int           // percent of requests
+	slow   time.Duration // the most that a request takes
+	late   time.Duration // the most that a watch event takes
+}
+
+func (f *flaky) set(broken int, slow, late time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.broken, f.slow, f.late = broken, slow, late
+}
+
+func (f *flaky) request() (delay time.Duration, outcome kubeapi.Outcome) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delay = time.Millisecond
+	if f.slow > 0 {
+		delay = f.random.upTo(f.slow)
+	}
+	if f.random.chance(f.broken) {
+		outcome = []kubeapi.Outcome{kubeapi.Lost, kubeapi.Unanswered, kubeapi.Overloaded}[f.random.intN(3)]
+	}
+	return delay, outcome
+}
+
+func (f *flaky) lag() time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.late == 0 {
+		return 0
+	}
+	return f.random.upTo(f.late)
+}
