@@ -7,7 +7,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/utils/clock"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/runtime/compress"
@@ -37,8 +36,8 @@ type recentStatus struct {
 	encoded compress.Data
 }
 
-func newRecentStatuses(now clock.PassiveClock) *recentStatuses {
-	return &recentStatuses{byKey: cache.NewLRUExpireCacheWithClock(maxRecent, now)}
+func newRecentStatuses() *recentStatuses {
+	return &recentStatuses{byKey: cache.NewLRUExpireCache(maxRecent)}
 }
 
 // encode returns s in the form in which it is kept, false if it is not: no delta of it may follow. It costs an encoding.

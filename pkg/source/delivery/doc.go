@@ -22,8 +22,7 @@
 //
 // The Engine is the shell around it, which carries out actions and passes their ends to the core: it publishes what is
 // planned from the newest work (plan.go), reads the store for an answer, and writes to it. Whoever wants to know
-// what happens, the metrics and the audit log too, observes one stream of events, in order, see [Event]. A [Stepped] is
-// the same without goroutines, for a simulator.
+// what happens, the metrics and the audit log too, observes one stream of events, in order, see [Event].
 //
 // inputs.go has what the core does when something has happened, attempt.go when a publish has ended, asks.go when
 // what is asked, answered and stored begins and ends (jobs.go has their queues), cluster.go and work.go the records.

@@ -15,7 +15,6 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/flowcontrol"
-	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
@@ -100,8 +99,6 @@ type Config struct {
 	// Another one is noticed after about this time. Default 30 s.
 	InstanceInterval time.Duration
 
-	// Clock tells the time; default the real one.
-	Clock clock.PassiveClock
 	// Audit gets a record for each spec published and each status received. Default: none.
 	Audit *audit.Log
 	// Logger receives failures with the name and uid of the work, and each event at debug level;
@@ -121,9 +118,6 @@ func (c *Config) setDefaults() error {
 	c.RepublishAfter = cmp.Or(c.RepublishAfter, DefaultRepublishAfter)
 	c.SignatureMaxAge = max(cmp.Or(c.SignatureMaxAge, signing.DefaultMaxAge), 0)
 	c.Logger = cmp.Or(c.Logger, slog.Default())
-	if c.Clock == nil {
-		c.Clock = clock.RealClock{}
-	}
 	if c.Quota == nil {
 		c.Quota = ptr.To(quota.Clusters())
 	}
@@ -167,7 +161,6 @@ type Engine struct {
 	begun     chan action // to be carried out
 	due       time.Time   // guarded by mu: when timer passes the time to core; zero: never
 	timer     *time.Timer // guarded by mu
-	stepped   bool        // see Stepped
 	events    []Event     // guarded by mu: to be observed
 	observed  []Event     // guarded by mu: memory for events
 	observing bool        // guarded by mu: somebody passes on events
@@ -204,9 +197,9 @@ func New(config Config) (*Engine, error) {
 		tracer: tracing.New(config.TracerProvider),
 
 		begun:         make(chan action, config.PublishWorkers+config.StatusWorkers+resyncWorkers),
-		refusedLines:  flowcontrol.NewTokenBucketPassiveRateLimiterWithClock(refusedLogRate, refusedLogBurst, config.Clock),
-		recent:        newRecentStatuses(config.Clock),
-		contentHashes: flowcontrol.NewTokenBucketPassiveRateLimiterWithClock(contentHashRate, contentHashBurst, config.Clock),
+		refusedLines:  flowcontrol.NewTokenBucketPassiveRateLimiter(refusedLogRate, refusedLogBurst),
+		recent:        newRecentStatuses(),
+		contentHashes: flowcontrol.NewTokenBucketPassiveRateLimiter(contentHashRate, contentHashBurst),
 	}
 	// The lines about a cluster are paid by it.
 	e.log = slog.New(quota.LimitLog(config.Logger.Handler(), "cluster")).With("source", config.Source)
@@ -218,7 +211,7 @@ func New(config Config) (*Engine, error) {
 	e.instances = instances.New(instances.Config{
 		Source: config.Source, Shard: config.Shard, Topics: topics, Transport: config.Transport, Interval: config.InstanceInterval,
 		OnChange: func(others []instances.Other) { e.report(InstancesChanged{others}) }, Logger: e.log,
-	}, config.Clock.Now())
+	}, time.Now())
 	if e.metrics, err = newMetrics(config.Registerer, e); err != nil {
 		return nil, fmt.Errorf("source %q: register metrics: %w", config.Source, err)
 	}
@@ -260,7 +253,7 @@ func (e *Engine) Run(ctx context.Context) error {
 
 // begin has the works of the store published once there is a connection.
 func (e *Engine) begin(ctx context.Context) (err error) {
-	e.core.signatures = signing.Window{MaxAge: e.config.SignatureMaxAge, Started: e.config.Clock.Now()}
+	e.core.signatures = signing.Window{MaxAge: e.config.SignatureMaxAge, Started: time.Now()}
 	if e.config.Identity != nil {
 		if e.identity, err = e.config.Identity(ctx); err != nil {
 			return fmt.Errorf("source %q: read its identity: %w", e.config.Source, err)

@@ -23,7 +23,7 @@ const publishTimeout = time.Minute
 func (e *Engine) step(in input) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for _, a := range e.core.step(e.config.Clock.Now(), in) {
+	for _, a := range e.core.step(time.Now(), in) {
 		switch a.(type) {
 		case *attempt, *asking, *storing:
 			e.begun <- a // has room for all that are under way
@@ -38,9 +38,6 @@ func (e *Engine) step(in input) {
 // setTimer has the core learn that time has passed when something is due. e.mu must be held.
 func (e *Engine) setTimer(in input) {
 	due := e.core.nextDue()
-	if e.stepped {
-		return
-	}
 	if _, passed := in.(timePassed); due.Equal(e.due) && !passed {
 		return
 	}
@@ -83,7 +80,7 @@ func (e *Engine) carryOut(ctx context.Context, a action) {
 
 // publish carries out an attempt and passes its end to the core.
 func (e *Engine) publish(ctx context.Context, a *attempt) {
-	ended := &attemptEnded{attempt: a, began: e.config.Clock.Now()}
+	ended := &attemptEnded{attempt: a, began: time.Now()}
 	stored := e.currentWork(a.key)
 	work := stored.Work
 	ended.plan = planPublish(&a.workRecord, work, e.config.Source, ended.began)
@@ -110,7 +107,7 @@ func (e *Engine) publish(ctx context.Context, a *attempt) {
 		p.spec.Bundle = wire.NewBundle(&e.config.Works.Content(work).Spec)
 	}
 	sent, err := e.publishSpec(ctx, p.spec, a.specBase(p, ended.began), e.tracer.Root(change, tracedSpec(p.spec)))
-	published.NobodyListens, published.Err, published.contentHash, published.Ended = sent.nobody, err, sent.contentHash, e.config.Clock.Now()
+	published.NobodyListens, published.Err, published.contentHash, published.Ended = sent.nobody, err, sent.contentHash, time.Now()
 	ended.sent, ended.err, ended.refused = sent, err, newRefusal(err, p.revision, published.Ended)
 	if ended.refused != nil {
 		published.Refused = ended.refused.condition.Reason
@@ -176,7 +173,7 @@ func (e *Engine) publishSpec(ctx context.Context, spec *wire.Spec, base string, 
 	if err != nil {
 		return sent, &invalidClusterError{err}
 	}
-	event, err := wire.Encode(spec, e.config.Clock.Now())
+	event, err := wire.Encode(spec, time.Now())
 	if err != nil {
 		return sent, err
 	}
@@ -216,7 +213,7 @@ func (e *Engine) publishToCluster(ctx context.Context, cluster wire.ClusterName,
 
 // publishTo publishes m to topic.
 func (e *Engine) publishTo(ctx context.Context, topic string, m wire.Message) error {
-	event, err := wire.Encode(m, e.config.Clock.Now())
+	event, err := wire.Encode(m, time.Now())
 	if err != nil {
 		return err
 	}

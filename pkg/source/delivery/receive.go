@@ -3,6 +3,7 @@ package delivery
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/wire"
@@ -88,7 +89,7 @@ func (e *Engine) receive(_ context.Context, m transport.Message) {
 		e.decided(m, from, "unknown", notServed, nil)
 		return
 	}
-	if !e.affords(m, from, e.config.Clock.Now()) {
+	if !e.affords(m, from, time.Now()) {
 		return
 	}
 	var message wire.Message
@@ -197,5 +198,5 @@ func (e *Engine) receiveInstance(m transport.Message) {
 		return
 	}
 	e.decided(m, sender{}, instance, accepted, nil)
-	e.instances.Received(other, e.config.Clock.Now())
+	e.instances.Received(other, time.Now())
 }

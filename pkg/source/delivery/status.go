@@ -3,6 +3,7 @@ package delivery
 import (
 	"context"
 	"slices"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -43,7 +44,7 @@ func isTrue(s *wire.Status, condition string) bool {
 
 // receiveStatus checks s and, if it is accepted, has it stored, which owns it then.
 func (e *Engine) receiveStatus(from sender, s *wire.Status, as receivedAs) verdict {
-	s.Session = orderedBy(s, e.config.Clock.Now())
+	s.Session = orderedBy(s, time.Now())
 	in := &statusReceived{from: from, status: s, size: memoryOf(s)}
 	in.stored, in.has = e.config.Works.Get(s.UID)
 	recent, kept := e.recent.encode(s, as)
