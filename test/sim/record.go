@@ -15,13 +15,15 @@ import (
 // record follows the writes to all API servers, and finds what must never be, whatever fails:
 //
 //   - an agent deletes an object that its work has declared without a break,
-//   - an agent writes an older declaration of an object over a newer one,
+//   - an agent writes an older declaration of an object over a newer one (where specs are signed: without, a broker that
+//     delivers an old spec again, of a work that was deleted since, has it applied until the next digest),
 //   - a work is gone from the hub while an object of it is on its cluster,
 //   - a program sends requests without end.
 //
 // It is safe for concurrent use.
 type record struct {
 	faults *faults
+	signed bool // nothing that is replayed counts
 
 	mu       sync.Mutex
 	declared map[string]*declaration    // by cluster/object
@@ -36,8 +38,8 @@ type declaration struct {
 	ended bool // since it was first declared, there was a time when none did
 }
 
-func newRecord(f *faults) *record {
-	return &record{faults: f, declared: map[string]*declaration{}, objects: map[string]map[string]bool{}, values: map[string]int{}, requests: map[string]int{}}
+func newRecord(f *faults, signed bool) *record {
+	return &record{faults: f, signed: signed, declared: map[string]*declaration{}, objects: map[string]map[string]bool{}, values: map[string]int{}, requests: map[string]int{}}
 }
 
 // maxRequests is how many requests a program may send in a minute. It is a bound for loops without a pause, not for
@@ -115,7 +117,7 @@ func (r *record) written(object string, w kubeapi.Write) {
 	if w.User != "agent" || err != nil {
 		return
 	}
-	if newest := r.values[object]; value < newest {
+	if newest := r.values[object]; r.signed && value < newest {
 		r.faults.add(fmt.Sprintf("agent writes declaration %d of ConfigMap %s over declaration %d", value, object, newest))
 	}
 	r.values[object] = max(value, r.values[object])

@@ -3,8 +3,6 @@ package sim
 import (
 	"flag"
 	"fmt"
-	"io"
-	"log/slog"
 	"os"
 	"strings"
 	"testing"
@@ -20,11 +18,11 @@ import (
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/test/kit"
 )
 
 var (
-	logs  = flag.Bool("logs", false, "print what the programs log")
-	story = flag.Bool("story", false, "print what happened")
+	story = flag.Bool("story", false, "keep what happened in the file seed-N.txt here, as it is kept of a seed that fails")
 	first = flag.Uint64("seed", 1, "the first seed")
 	seeds = flag.Int("seeds", 20, "how many seeds to run")
 )
@@ -59,7 +57,13 @@ func TestSeeds(t *testing.T) {
 	}
 }
 
+// runSeed runs a seed; in odd ones hub and agents sign.
 func runSeed(t *testing.T, seed uint64) {
+	o := Options{Seed: seed, Clusters: 3, Works: 10, Faults: 10 * time.Minute}
+	if seed%2 == 1 {
+		o.Keys = t.TempDir()
+		kit.NoError(t, WriteKeys(o.Keys, o.Clusters))
+	}
 	began := time.Now()
 	var w *World
 	var faults []string
@@ -67,11 +71,7 @@ func runSeed(t *testing.T, seed uint64) {
 	synctest.Test(t, func(*testing.T) {
 		start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 		time.Sleep(time.Until(start))
-		var out io.Writer = io.Discard
-		if *logs {
-			out = os.Stderr
-		}
-		w = New(Options{Seed: seed, Clusters: 3, Works: 10, Faults: 10 * time.Minute, Logger: slog.New(slog.NewTextHandler(out, nil))})
+		w = New(o)
 		faults = w.Run()
 		simulated = time.Since(start)
 	})
@@ -79,11 +79,9 @@ func runSeed(t *testing.T, seed uint64) {
 	t.Logf("seed %d: %d lines, %s simulated in %s (%.0f times), agreed after %s, trace %s", seed, len(w.trace.lines), simulated.Round(time.Second), took.Round(time.Millisecond),
 		simulated.Seconds()/took.Seconds(), w.agreedAfter, w.trace.hash()[:12])
 	if *story || len(faults) > 0 {
-		for _, line := range w.trace.lines {
-			if *story {
-				t.Log(line)
-			}
-		}
+		file := fmt.Sprintf("seed-%d.txt", seed)
+		kit.NoError(t, os.WriteFile(file, []byte(strings.Join(w.trace.lines, "\n")+"\n"), 0o600))
+		t.Logf("seed %d: what happened is in %s", seed, file)
 	}
 	for _, fault := range faults {
 		t.Errorf("seed %d: %s", seed, fault)

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"fmt"
 	"strings"
@@ -44,6 +45,12 @@ func (t *trace) write(actor string, w kubeapi.Write) {
 		user = "garbage collector"
 	}
 	t.note(actor, fmt.Sprintf("%s %s %s %s/%s generation %d version %s", user, verb, w.Kind.Kind, o.GetNamespace(), o.GetName(), o.GetGeneration(), o.GetResourceVersion()))
+}
+
+// Write notes a line of a program's log.
+func (t *trace) Write(line []byte) (int, error) {
+	t.note("log", string(bytes.TrimSpace(line)))
+	return len(line), nil
 }
 
 func (t *trace) hash() string {

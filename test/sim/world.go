@@ -8,7 +8,6 @@ package sim
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
@@ -76,7 +75,9 @@ type Options struct {
 	Clusters int
 	Works    int           // of each cluster
 	Faults   time.Duration // how long there are changes and faults
-	Logger   *slog.Logger
+	// Keys is a directory of [WriteKeys], with which hub and agents sign, so that nothing that is replayed counts;
+	// empty: nobody signs.
+	Keys string
 }
 
 // World is a hub and clusters. Its methods are called by one goroutine.
@@ -84,6 +85,7 @@ type World struct {
 	o        Options
 	random   *random
 	trace    *trace
+	logger   *slog.Logger // into trace
 	broker   *memory.Broker
 	hubAPI   *kubeapi.Server
 	people   versioned.Interface // of the hub's API, without faults
@@ -148,15 +150,16 @@ func New(o Options) *World {
 		o: o, random: &random{r: rand.New(rand.NewPCG(o.Seed, 0))}, trace: newTrace(), broker: memory.NewBroker(), hubAPI: kubeapi.New(hubKinds...), //nolint:gosec // a run is its seed
 		flaky: &flaky{},
 	}
+	w.logger = slog.New(slog.NewTextHandler(w.trace, &slog.HandlerOptions{Level: slog.LevelInfo}))
 	w.flaky.random, w.liar = w.random, &liar{random: w.random}
-	w.record = newRecord(&w.faults)
+	w.record = newRecord(&w.faults, o.Keys != "")
 	w.hubAPI.Observe(func(c kubeapi.Write) {
 		w.trace.write("hub", c)
 		w.record.hubWrite(c)
 	})
 	w.people = versioned.NewForConfigOrDie(w.config("people", w.hubAPI.Via(kubeapi.Faults{})))
 	for i := range o.Clusters {
-		c := &cluster{name: wire.ClusterName(fmt.Sprintf("cluster%d", i+1)), api: kubeapi.New(clusterKinds...)}
+		c := &cluster{name: clusterName(i), api: kubeapi.New(clusterKinds...)}
 		c.api.Observe(func(change kubeapi.Write) {
 			w.trace.write(string(c.name), change)
 			w.record.clusterWrite(string(c.name), change)
@@ -180,21 +183,37 @@ func (w *World) config(user string, way http.RoundTripper) *rest.Config {
 func (w *World) startHub(ctx context.Context, p *incarnation) error {
 	election := leader.NewOptions("hub")
 	election.Disabled = true
-	h, err := hub.New(hub.Config{
+	c := hub.Config{
 		REST: w.config("hub", p.way(w.hubAPI)), Source: source, Topics: topics, Transport: p.transport(), Election: election,
-		AutoRegister: true, AutoAccept: true, WithoutClusterSets: true, Logger: w.o.Logger.With("program", "hub"),
-	})
+		AutoRegister: true, AutoAccept: true, WithoutClusterSets: true, Logger: w.logger.With("program", "hub"),
+	}
+	if w.o.Keys != "" {
+		signer, trusted, err := openHubKeys(w.o.Keys, c.Logger)
+		if err != nil {
+			return err
+		}
+		c.Sign, c.TrustedAgents = signer.Sign, trusted
+	}
+	h, err := hub.New(c)
 	if err != nil {
 		return err
 	}
 	return h.Run(ctx)
 }
 
-func (w *World) startAgent(ctx context.Context, p *incarnation, c *cluster) error {
-	a, err := agent.New(agent.Config{
-		Cluster: c.name, ClientID: p.program.id, BrokerHost: "broker", Topics: topics, Transport: p.transport(),
-		Kube: w.config("agent", p.way(c.api)), Logger: w.o.Logger.With("program", c.name),
-	})
+func (w *World) startAgent(ctx context.Context, p *incarnation, cluster *cluster) error {
+	c := agent.Config{
+		Cluster: cluster.name, ClientID: p.program.id, BrokerHost: "broker", Topics: topics, Transport: p.transport(),
+		Kube: w.config("agent", p.way(cluster.api)), Logger: w.logger.With("program", cluster.name),
+	}
+	if w.o.Keys != "" {
+		signer, trusted, err := openAgentKeys(w.o.Keys, c.Logger)
+		if err != nil {
+			return err
+		}
+		c.Sign, c.TrustedKeys = signer.SignStatus, trusted
+	}
+	a, err := agent.New(c)
 	if err != nil {
 		return err
 	}
