@@ -131,14 +131,17 @@ func (w *workRecord) contentDigest(held heldRevision, hashed bool) (uint64, bool
 }
 
 // ownDigest returns the digests of the works of a cluster by bucket. complete is false for the
-// buckets whose contents are not known yet. It costs O(n) for n works of the cluster, and an
-// encoding for each status that changed since.
-func (e *Engine) ownDigest(cluster wire.ClusterName, count int) (own []wire.BucketDigest, complete []bool) {
+// buckets whose contents are not known yet. deleting are the works that are being deleted. It costs O(n)
+// for n works of the cluster, and an encoding for each status that changed since.
+func (e *Engine) ownDigest(cluster wire.ClusterName, count int) (own []wire.BucketDigest, complete []bool, deleting []workKey) {
 	own, complete = make([]wire.BucketDigest, count), make([]bool, count)
 	for i := range complete {
 		complete[i] = true
 	}
 	for work := range e.config.Works.ListCluster(cluster) {
+		if work.DeletionTimestamp != nil {
+			deleting = append(deleting, keyOf(work))
+		}
 		sum, known := e.workDigest(work)
 		if !known && e.contentHashes.TryAccept() && e.contentHash(work) != "" {
 			sum, known = e.workDigest(work)
@@ -151,12 +154,13 @@ func (e *Engine) ownDigest(cluster wire.ClusterName, count int) (own []wire.Buck
 	defer e.mu.Unlock()
 	if c := e.core.clusters[cluster]; c != nil {
 		for _, w := range c.removed.list {
+			deleting = append(deleting, w.key)
 			if held, counts := w.expected(nil); counts {
 				own[wire.Bucket(w.key.uid, count)].Add(wire.BucketDigest{Works: w.specDigest(held)})
 			}
 		}
 	}
-	return own, complete
+	return own, complete, deleting
 }
 
 // compareDigest compares a digest with the works of its cluster, and requests what differs
@@ -167,8 +171,8 @@ func (e *Engine) compareDigest(ctx context.Context, cluster wire.ClusterName, d 
 		e.step(&digestCompared{cluster: cluster})
 		return nil
 	}
-	own, complete := e.ownDigest(cluster, len(d.Buckets))
-	in := &digestCompared{cluster: cluster, differences: compareBuckets(own, d.Buckets, complete)}
+	own, complete, deleting := e.ownDigest(cluster, len(d.Buckets))
+	in := &digestCompared{cluster: cluster, differences: compareBuckets(own, d.Buckets, complete), deleting: deleting}
 	e.step(in)
 	if len(in.differences) == 0 {
 		e.metrics.digests.WithLabelValues("equal").Inc()
@@ -183,10 +187,11 @@ func (e *Engine) compareDigest(ctx context.Context, cluster wire.ClusterName, d 
 }
 
 // digestCompared: the digest of a cluster has these differences from the works of the source. Those of one cluster come
-// in order.
+// in order. A digest says nothing of the works that are being deleted.
 type digestCompared struct {
 	cluster     wire.ClusterName
 	differences []bucketDifference
+	deleting    []workKey
 	request     []int // set by step: the buckets to request
 }
 
@@ -202,6 +207,11 @@ func (in *digestCompared) apply(d *core, now time.Time) {
 		d.act(DivergenceChanged{in.cluster, after.since})
 	case before.isReported() && !after.isReported():
 		d.act(DivergenceChanged{Cluster: in.cluster})
+	}
+	for _, k := range in.deleting {
+		if w := d.works[k]; w != nil && w.phase == idle && w.published.deleting && w.said == saidDeleting && now.Sub(w.publishedAt) >= d.pause(w) {
+			d.want(w, repeat) // that it is deleted may have been said, and lost: an agent that does not hold the work says it again
+		}
 	}
 	d.release(c)
 }

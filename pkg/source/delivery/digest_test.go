@@ -95,6 +95,41 @@ func TestDigest(t *testing.T) {
 	})
 }
 
+// TestLostDeletions: that a work is deleted is the last that its agent says of it. If that was lost, digests find nothing:
+// they have no works that are being deleted. The deletion is sent again, and not each minute.
+func TestLostDeletions(t *testing.T) {
+	lose := false
+	withHarness(t, remembering(), func(b *harness) {
+		a := b.agent("cluster1", func(c *wirekit.AgentConfig) { c.KeepDeleting = true }, losing(&lose))
+		b.start()
+		stored, removed := b.store.put(newWork("cluster1", "stored")), b.store.put(newWork("cluster1", "removed"))
+		b.holds(a, stored.UID, 1)
+		b.holds(a, removed.UID, 1)
+		b.store.change(stored.UID, doom)
+		b.store.remove(removed)
+		for range 60 {
+			b.minute(a)
+		}
+		if n := len(b.tap.specs(stored.UID)); n < 4 || n > 12 {
+			t.Errorf("%d specs of a work whose deletion takes an hour, want 2 and some repetitions", n)
+		}
+		lose = true
+		a.Finish(stored.UID)
+		a.Finish(removed.UID)
+		b.minute(a)
+		lose = false
+		for range 11 {
+			b.minute(a)
+		}
+		if b.store.get(stored.UID) != nil {
+			t.Error("the work is still being deleted, although its agent does not hold it any more")
+		}
+		if kept := delivery.KeptOf(b.engine); kept.Works > 0 {
+			t.Errorf("works are kept of which nobody has any: %+v", kept)
+		}
+	})
+}
+
 // TestDigestOfStrays: a work that only the agent holds is answered as in each resync, also if the
 // source has no work for the cluster.
 func TestDigestOfStrays(t *testing.T) {

@@ -9,7 +9,8 @@ import (
 
 // OwnDigest computes what a digest is compared with.
 func OwnDigest(e *Engine, cluster wire.ClusterName, buckets int) ([]wire.BucketDigest, []bool) {
-	return e.ownDigest(cluster, buckets)
+	own, complete, _ := e.ownDigest(cluster, buckets)
+	return own, complete
 }
 
 // MaxUnknown is maxUnknown.
