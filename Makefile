@@ -95,6 +95,11 @@ soak: bin/controlplane ## Break hub, broker and agent in a random order for MINU
 	go test ./test/faults -run '^TestSoak$$' -v -count=1 -timeout $$(($(or $(MINUTES),30) + 10))m \
 		-soak $(or $(MINUTES),30)m -seed $(or $(SEED),0)
 
+.PHONY: simulate
+simulate: ## Run hubs and agents in simulated time, where everything fails: SEEDS=20 of 15 minutes each from SEED=1; a seed does the same in each run. STORY=1 MUTANTS=REGEXP; see docs/simulation.md.
+	@$(if $(MUTANTS),go test ./test/sim -run '^TestMutants$$' -v -count=1 -timeout 24h -mutants '$(MUTANTS)',hack/simulate.sh $(if $(STORY),-story)) \
+		-seed $(or $(SEED),1) -seeds $(or $(SEEDS),20)
+
 .PHONY: bench
 bench: build ## Measure agent, hub and broker against their surroundings, 45 minutes. AGENT=PATH ONLY=REGEXP RUNS=3 BROKER=mosquitto|rabbitmq PROFILE=1; see docs/performance.md.
 	@go build -C test/bench -o ../../bin/bench .

@@ -9,10 +9,6 @@ import (
 	"hash/fnv"
 	"os"
 	"slices"
-	"syscall"
-	"time"
-
-	bbolterrors "go.etcd.io/bbolt/errors"
 )
 
 // Layout of a bbolt file: pages of equal size, the first two of which are metas. Numbers have the
@@ -50,29 +46,16 @@ func (c *Config) openChecked(path string, flag int, mode os.FileMode) (*os.File,
 	return file, nil
 }
 
-// lock locks file against other processes, for as long as it is open.
-func lock(file *os.File, timeout time.Duration) error {
-	for end := time.Now().Add(timeout); ; time.Sleep(20 * time.Millisecond) {
-		err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-		switch {
-		case !errors.Is(err, syscall.EWOULDBLOCK):
-			return err
-		case time.Now().After(end):
-			return bbolterrors.ErrTimeout
-		}
-	}
-}
-
 func (c *Config) checkFile(file *os.File) error {
 	info, err := file.Stat()
 	if err != nil || info.Size() == 0 {
 		return err // bbolt writes the first pages of a new file
 	}
-	data, err := syscall.Mmap(int(file.Fd()), 0, int(info.Size()), syscall.PROT_READ, syscall.MAP_SHARED)
+	data, unmap, err := mapped(file, int(info.Size()))
 	if err != nil {
 		return err
 	}
-	defer func() { _ = syscall.Munmap(data) }()
+	defer unmap()
 	return c.check(data)
 }
 
