@@ -217,7 +217,7 @@ func (c *Config) Validate() []error {
 // SharedLease returns the name of the Lease of a hub that serves all clusters of source, for which hubs
 // with a ClusterSelector stand, too: the one that holds it runs the controllers that are about no single
 // cluster.
-func SharedLease(source wire.SourceID) string { return leadership.SourceLease(source) }
+func SharedLease(source wire.SourceID) string { return leadership.SharedLease(source) }
 
 // Hub is one replica. Its methods are safe for concurrent use.
 type Hub struct {
