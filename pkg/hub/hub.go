@@ -229,6 +229,7 @@ type Hub struct {
 	leadership *leadership.Leadership
 	fleet      fleet
 	telling    sync.Mutex         // see tellCluster
+	told       bool               // guarded by telling: the delivery engine knows the clusters of the start
 	clusters   *clusters.Clusters // nil when it is disabled
 	tally      *tally.Tally
 	events     *events.Recorder             // nil when no controller records any
@@ -265,7 +266,7 @@ func (h *Hub) Run(ctx context.Context) error {
 	var readers sync.WaitGroup
 	defer readers.Wait()
 	defer stop()
-	readers.Go(func() { _ = h.informers.Run(reading) })
+	readers.Go(func() { _ = h.informers.Run(reading) }) // returns nil
 	err := h.leadership.Run(ctx, leadership.Term{CatchUp: h.informers.CatchUp, Serve: h.serve, Global: h.runGlobal})
 	if err != nil && (ctx.Err() == nil || errors.Is(err, leader.ErrLost)) {
 		return fmt.Errorf("hub: %w", err)
