@@ -73,10 +73,17 @@ func (h *Hub) unknownClusters() delivery.ClusterState {
 }
 
 // tellCluster tells the delivery engine the state of a cluster. Of several calls, the last one has read the
-// newest state.
+// newest state. Before tellClusters it does nothing: no cluster is accepted before the caches are filled.
 func (h *Hub) tellCluster(cluster wire.ClusterName) {
 	h.telling.Lock()
 	defer h.telling.Unlock()
+	if h.told {
+		h.tell(cluster)
+	}
+}
+
+// tell does what tellCluster says. The caller holds h.telling.
+func (h *Hub) tell(cluster wire.ClusterName) {
 	state := delivery.ClusterPaused
 	switch {
 	case !h.leadership.Shard.Serves(cluster):
@@ -92,8 +99,11 @@ func (h *Hub) tellClusters() {
 	if h.clusters == nil {
 		return
 	}
+	h.telling.Lock()
+	defer h.telling.Unlock()
+	h.told = true
 	for _, cluster := range h.informers.ManagedClusters().All() {
-		h.tellCluster(wire.ClusterName(cluster.Name))
+		h.tell(wire.ClusterName(cluster.Name))
 	}
 }
 

@@ -217,7 +217,7 @@ func (c *Config) Validate() []error {
 // SharedLease returns the name of the Lease of a hub that serves all clusters of source, for which hubs
 // with a ClusterSelector stand, too: the one that holds it runs the controllers that are about no single
 // cluster.
-func SharedLease(source wire.SourceID) string { return leadership.SourceLease(source) }
+func SharedLease(source wire.SourceID) string { return leadership.SharedLease(source) }
 
 // Hub is one replica. Its methods are safe for concurrent use.
 type Hub struct {
@@ -229,6 +229,7 @@ type Hub struct {
 	leadership *leadership.Leadership
 	fleet      fleet
 	telling    sync.Mutex         // see tellCluster
+	told       bool               // guarded by telling: the delivery engine knows the clusters of the start
 	clusters   *clusters.Clusters // nil when it is disabled
 	tally      *tally.Tally
 	events     *events.Recorder             // nil when no controller records any
@@ -265,7 +266,7 @@ func (h *Hub) Run(ctx context.Context) error {
 	var readers sync.WaitGroup
 	defer readers.Wait()
 	defer stop()
-	readers.Go(func() { _ = h.informers.Run(reading) })
+	readers.Go(func() { _ = h.informers.Run(reading) }) // returns nil
 	err := h.leadership.Run(ctx, leadership.Term{CatchUp: h.informers.CatchUp, Serve: h.serve, Global: h.runGlobal})
 	if err != nil && (ctx.Err() == nil || errors.Is(err, leader.ErrLost)) {
 		return fmt.Errorf("hub: %w", err)

@@ -35,6 +35,7 @@ type Instance struct {
 	Since time.Time
 	// Part names the clusters that the program serves, if others under the same source id serve the
 	// rest; at most 256 bytes. Programs with different parts share no cluster. Empty: all clusters.
+	// Other Go code calls it the shard.
 	Part string
 	// Heard are the ids of the other instances that this one hears, at most [MaxHeardInstances].
 	Heard []string

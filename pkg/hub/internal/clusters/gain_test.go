@@ -2,12 +2,15 @@ package clusters_test
 
 import (
 	"context"
+	"net/http"
+	"sync"
 	"sync/atomic"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/labels"
 
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
+	"github.com/workwire/workwire/pkg/client/clientset/versioned"
 	"github.com/workwire/workwire/pkg/hub/internal/clusters"
 	"github.com/workwire/workwire/pkg/hub/internal/leadership"
 	"github.com/workwire/workwire/pkg/hub/internal/works"
@@ -37,7 +40,7 @@ func TestGainAndLose(t *testing.T) {
 	name := w.unique("shard")
 	selector, err := labels.Parse("shard notin (a)")
 	kit.NoError(t, err)
-	var busy, ended atomic.Bool
+	var busy, ended, connected atomic.Bool
 	var asked atomic.Int64
 	var shard *leadership.Shard
 	f := w.start(func(c *clusters.Config) {
@@ -46,7 +49,7 @@ func TestGainAndLose(t *testing.T) {
 		c.AutoAccept = true
 		shard = leadership.NewShard(leadership.ShardConfig{
 			Hub: "me", Selector: selector, Unregistered: true, ManagedClusters: c.Informers.ManagedClusters(), CatchUpWorks: c.Works.CatchUp,
-			Busy: func(wire.ClusterName) bool { return busy.Load() }, Connected: func() bool { return true },
+			Busy: func(wire.ClusterName) bool { return busy.Load() }, Connected: connected.Load,
 			Ended: func(_ context.Context, hub string) (bool, error) {
 				asked.Add(1)
 				return ended.Load() && hub == "other", nil
@@ -68,8 +71,11 @@ func TestGainAndLose(t *testing.T) {
 	if got := f.metric("workwire_hub_clusters_by_hub", "hub=me"); got != 1 {
 		t.Errorf("%v clusters are the hub's", got)
 	}
-	if got := f.metric("workwire_hub_serving", "hub=me"); got != 1 {
-		t.Errorf("serving: %v", got)
+	for i, now := range []bool{false, true, false} {
+		connected.Store(now)
+		if got := f.metric("workwire_hub_serving", "hub=me"); (got == 1) != now {
+			t.Errorf("step %d: serving %v, connected %t", i, got, now)
+		}
 	}
 
 	busy.Store(true)
@@ -107,4 +113,68 @@ func TestGainAndLose(t *testing.T) {
 	if again.UID == first.UID || again.Spec.HubAcceptsClient {
 		t.Errorf("registered as %+v", again.Spec)
 	}
+}
+
+// TestClaimedAgain: a cluster that moves away and back while the caches catch up with its claim is not served
+// before they have caught up with the last claim: another hub may have served it in between.
+func TestClaimedAgain(t *testing.T) {
+	w := newWorld(t)
+	name, marker := w.unique("again"), w.unique("marker")
+	selector, err := labels.Parse("shard=b")
+	kit.NoError(t, err)
+	labelled := func(value string) func(*clusterv1.ManagedCluster) {
+		return func(c *clusterv1.ManagedCluster) { c.Labels = map[string]string{"shard": value} }
+	}
+	back := sync.OnceFunc(func() { w.update(name, labelled("b")) })
+	catchUps := make(chan chan struct{}) // each is closed when the caches have caught up
+	var shard *leadership.Shard
+	f := w.start(func(c *clusters.Config) {
+		c.AutoRegister = false
+		c.Client = versioned.NewForConfigOrDie(kit.Intercept(plane.REST(), func(next http.RoundTripper, request *http.Request) (*http.Response, error) {
+			if request.Method == http.MethodPatch && !shard.Serves(wire.ClusterName(name)) && heldBy("me")(w.get(name)) {
+				back() // while the hub lets the cluster go
+			}
+			return next.RoundTrip(request)
+		}))
+		shard = leadership.NewShard(leadership.ShardConfig{
+			Hub: "me", Selector: selector, ManagedClusters: c.Informers.ManagedClusters(),
+			CatchUpWorks: func(ctx context.Context) bool {
+				caughtUp := make(chan struct{})
+				select {
+				case catchUps <- caughtUp:
+				case <-ctx.Done():
+					return false
+				}
+				select {
+				case <-caughtUp:
+				case <-ctx.Done():
+				}
+				return ctx.Err() == nil
+			},
+			Busy: func(wire.ClusterName) bool { return false }, Connected: func() bool { return true },
+			Ended:    func(context.Context, string) (bool, error) { return false, nil },
+			Recorder: c.Recorder, Logger: c.Logger,
+		})
+		c.Shard = shard
+	})
+	w.create(name, labelled("b"))
+	first := kit.Receive(t, "the hub catches up", catchUps)
+	w.update(name, labelled("a"))
+	f.awaitCall(&f.lost, "ClusterLost", name)
+	w.create(marker, labelled("b")) // its watch event follows that of the label
+	w.await(marker, "claimed", heldBy("me"))
+	if shard.Serves(wire.ClusterName(name)) {
+		t.Error("served before the caches have caught up, as the cluster was to be let go and was not")
+	}
+	w.update(name, labelled("a"))
+	w.await(name, "let go", heldBy(""))
+	w.update(name, labelled("b"))
+	w.await(name, "claimed again", heldBy("me"))
+	close(first)
+	second := kit.Receive(t, "the hub catches up with the second claim", catchUps)
+	if shard.Serves(wire.ClusterName(name)) {
+		t.Error("served before the caches have caught up with the second claim")
+	}
+	close(second)
+	f.awaitCall(&f.gained, "ClusterGained", name)
 }

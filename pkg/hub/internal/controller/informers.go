@@ -147,8 +147,8 @@ func CacheOf[T Object, L runtime.Object](
 }
 
 // Run keeps the caches up to date until ctx ends; it returns nil then, when all informers have
-// stopped. An API server that cannot be reached, or that does not serve a resource, is tried again
-// forever. It must be called once.
+// stopped, and never an error: an API server that cannot be reached, or that does not serve a resource, is
+// tried again forever. It must be called once.
 func (i *Informers) Run(ctx context.Context) error {
 	var group sync.WaitGroup
 	i.mu.Lock()

@@ -32,14 +32,14 @@ import (
 // errNoSelector ends a hub with a selector.
 var errNoSelector = errors.New("a hub without --cluster-selector runs under the same source id: stop it, or give it a selector too")
 
-// shardMark separates the name of a hub with a selector, in the identity of the holder of [SourceLease],
+// shardMark separates the name of a hub with a selector, in the identity of the holder of [SharedLease],
 // from the identity of its replica. No host has it in its name.
 const shardMark = "/"
 
-// SourceLease returns the name of the Lease of a hub that serves all clusters of source. Of several hubs
+// SharedLease returns the name of the Lease of a hub that serves all clusters of source. Of several hubs
 // with a selector, the one that holds it runs the controllers that are about no single cluster; a hub
 // without a selector stands by meanwhile.
-func SourceLease(source wire.SourceID) string { return "work-hub-" + string(source) }
+func SharedLease(source wire.SourceID) string { return "work-hub-" + string(source) }
 
 // Config configures a [Leadership]. All fields are required.
 type Config struct {
@@ -92,7 +92,7 @@ type Term struct {
 	CatchUp func(ctx context.Context) bool
 	// Serve publishes to the clusters of the hub, and stores what they say.
 	Serve func(ctx context.Context) error
-	// Global runs the controllers that are about no single cluster.
+	// Global runs the controllers that are about no single cluster. It returns at once if there are none.
 	Global func(ctx context.Context) error
 }
 
@@ -113,33 +113,41 @@ func (l *Leadership) lead(ctx context.Context, t Term) error {
 		return nil
 	}
 	group, ctx := errgroup.WithContext(ctx)
+	serve := func() error {
+		l.current.Store(true)
+		if l.presence != nil {
+			group.Go(func() error { l.presence.run(ctx); return nil })
+		}
+		return t.Serve(ctx)
+	}
 	if l.Shard == nil {
 		l.global.Store(true)
 		group.Go(func() error { return t.Global(ctx) })
-	} else {
-		alone := make(chan struct{})
-		group.Go(func() error { return l.runGlobal(ctx, t, func() { close(alone) }) })
+		group.Go(serve)
+		return group.Wait()
+	}
+	alone, served := make(chan struct{}), make(chan struct{})
+	group.Go(func() error { return l.runGlobal(ctx, t, func() { close(alone) }, served) })
+	group.Go(func() error {
+		defer close(served)
 		select {
 		case <-alone:
 		case <-ctx.Done():
-			return group.Wait()
+			return nil
 		}
 		if !t.CatchUp(ctx) { // with what a hub without a selector has written before it ended
-			return group.Wait()
+			return nil
 		}
-	}
-	l.current.Store(true)
-	if l.presence != nil {
-		group.Go(func() error { l.presence.run(ctx); return nil })
-	}
-	group.Go(func() error { return t.Serve(ctx) })
+		return serve()
+	})
 	return group.Wait()
 }
 
-// runGlobal stands for [SourceLease] and runs t.Global while this hub holds it, until ctx ends. It calls
-// alone once it knows that no hub without a selector leads, and returns an error when one does after that.
-func (l *Leadership) runGlobal(ctx context.Context, t Term, alone func()) error {
-	ctx, fail := context.WithCancelCause(ctx)
+// runGlobal stands for [SharedLease] and runs t.Global while this hub holds it, until term ends. It calls
+// alone once it knows that no hub without a selector leads, and returns an error when one does after that. It
+// keeps the Lease until served is closed: once it is released, a hub without a selector publishes.
+func (l *Leadership) runGlobal(term context.Context, t Term, alone func(), served <-chan struct{}) error {
+	ctx, fail := context.WithCancelCause(term)
 	defer fail(nil)
 	var mu sync.Mutex
 	known := false
@@ -153,11 +161,11 @@ func (l *Leadership) runGlobal(ctx context.Context, t Term, alone func()) error 
 		case !selects && known:
 			fail(errNoSelector)
 		case !selects:
-			l.cfg.Logger.Error("a hub without --cluster-selector runs under the same source id, waiting until it has ended", "lease", SourceLease(l.cfg.Source))
+			l.cfg.Logger.Error("a hub without --cluster-selector runs under the same source id, waiting until it has ended", "lease", SharedLease(l.cfg.Source))
 		}
 	}
 	election := l.cfg.Election
-	election.Name, election.Identity = SourceLease(l.cfg.Source), l.cfg.Election.Name+shardMark+l.cfg.Election.Identity
+	election.Name, election.Identity = SharedLease(l.cfg.Source), l.cfg.Election.Name+shardMark+l.cfg.Election.Identity
 	err := leader.Run(ctx, leader.Config{
 		Options: election, REST: l.cfg.REST, Logger: l.cfg.Logger,
 		Leading: func(leads bool) {
@@ -167,11 +175,17 @@ func (l *Leadership) runGlobal(ctx context.Context, t Term, alone func()) error 
 		},
 		Standby: func(holder string) { seen(strings.Contains(holder, shardMark)) },
 	}, func(ctx context.Context) error {
-		if !t.CatchUp(ctx) { // with what the hub before has written
-			return nil
+		if t.CatchUp(ctx) { // with what the hub before has written
+			l.cfg.Logger.Info("running the controllers that are about no single cluster")
+			if err := t.Global(ctx); err != nil {
+				return err
+			}
 		}
-		l.cfg.Logger.Info("running the controllers that are about no single cluster")
-		return t.Global(ctx)
+		<-ctx.Done() // there may be no such controllers
+		if term.Err() != nil {
+			<-served
+		}
+		return nil
 	})
 	if errors.Is(context.Cause(ctx), errNoSelector) {
 		return errNoSelector

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -71,7 +70,8 @@ type Shard struct {
 	wake chan struct{} // has room for one: a cluster was claimed
 
 	mu         sync.Mutex
-	catchingUp map[wire.ClusterName]bool      // guarded by mu: the caches may lack what was written before the claim
+	claims     int                            // guarded by mu
+	catchingUp map[wire.ClusterName]int       // guarded by mu: the number of the claim; the caches may lack what was written before it
 	waiting    map[wire.ClusterName]time.Time // guarded by mu: since when another hub holds it; zero: reported
 }
 
@@ -89,7 +89,7 @@ type Fleet interface {
 // NewShard returns a shard. It does no I/O.
 func NewShard(cfg ShardConfig) *Shard {
 	return &Shard{
-		cfg: cfg, wake: make(chan struct{}, 1), catchingUp: make(map[wire.ClusterName]bool), waiting: make(map[wire.ClusterName]time.Time),
+		cfg: cfg, wake: make(chan struct{}, 1), catchingUp: make(map[wire.ClusterName]int), waiting: make(map[wire.ClusterName]time.Time),
 	}
 }
 
@@ -194,7 +194,7 @@ func (s *Shard) Assign(ctx context.Context, fleet Fleet, name wire.ClusterName) 
 	}
 	stored := s.stored(name)
 	if stored == nil {
-		s.caughtUp(name)
+		s.forgetClaim(name)
 		s.waits(name, false, time.Now())
 		return s.cfg.Unregistered, 0, nil
 	}
@@ -223,7 +223,7 @@ func (s *Shard) Assign(ctx context.Context, fleet Fleet, name wire.ClusterName) 
 	case stepRelease:
 		return false, 0, s.release(ctx, fleet, stored)
 	case stepNone:
-		s.caughtUp(name)
+		s.forgetClaim(name)
 	}
 	return false, 0, nil
 }
@@ -231,7 +231,8 @@ func (s *Shard) Assign(ctx context.Context, fleet Fleet, name wire.ClusterName) 
 // claim writes the hub's name into a ManagedCluster, unless it has changed since it was read.
 func (s *Shard) claim(ctx context.Context, fleet Fleet, stored *clusterv1.ManagedCluster, before string) error {
 	s.mu.Lock()
-	s.catchingUp[wire.ClusterName(stored.Name)] = true
+	s.claims++
+	s.catchingUp[wire.ClusterName(stored.Name)] = s.claims
 	s.mu.Unlock()
 	written, err := fleet.Patch(ctx, stored, holderPatch(stored, &s.cfg.Hub))
 	if written == nil || err != nil {
@@ -242,10 +243,10 @@ func (s *Shard) claim(ctx context.Context, fleet Fleet, stored *clusterv1.Manage
 	return nil
 }
 
-// release removes the hub's name from a ManagedCluster.
+// release removes the hub's name from a ManagedCluster. If that fails because the hub selects the cluster
+// again, a claim still waits for the caches.
 func (s *Shard) release(ctx context.Context, fleet Fleet, stored *clusterv1.ManagedCluster) error {
 	name := wire.ClusterName(stored.Name)
-	s.caughtUp(name)
 	fleet.ClusterLost(name)
 	_, err := fleet.Patch(ctx, stored, holderPatch(stored, nil))
 	if err == nil {
@@ -276,15 +277,15 @@ func (s *Shard) Run(ctx context.Context, fleet Fleet) {
 			return
 		case <-s.wake:
 		}
-		names := s.claimed()
-		if len(names) == 0 {
+		claims := s.claimed()
+		if len(claims) == 0 {
 			continue
 		}
 		if !s.cfg.CatchUpWorks(ctx) {
 			return
 		}
-		s.caughtUp(names...)
-		for _, name := range names {
+		for name, claim := range claims {
+			s.caughtUp(name, claim)
 			if s.stored(name) != nil && s.Serves(name) {
 				s.cfg.Logger.Info("cluster gained", "cluster", name)
 				fleet.ClusterGained(name)
@@ -305,27 +306,37 @@ func (s *Shard) wakeRun() {
 func (s *Shard) isCatchingUp(name wire.ClusterName) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.catchingUp[name]
+	return s.catchingUp[name] != 0
 }
 
-// caughtUp forgets that clusters were claimed.
-func (s *Shard) caughtUp(names ...wire.ClusterName) {
+// caughtUp notes that the caches hold what was written before a claim. The cluster may have been let go and
+// claimed again meanwhile.
+func (s *Shard) caughtUp(name wire.ClusterName, claim int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, name := range names {
+	if s.catchingUp[name] == claim {
 		delete(s.catchingUp, name)
 	}
 }
 
-// claimed returns the clusters that the hub holds since it claimed them, and does not serve yet.
-func (s *Shard) claimed() []wire.ClusterName {
+// forgetClaim forgets that a cluster was claimed.
+func (s *Shard) forgetClaim(name wire.ClusterName) {
 	s.mu.Lock()
-	names := slices.Collect(maps.Keys(s.catchingUp))
+	defer s.mu.Unlock()
+	delete(s.catchingUp, name)
+}
+
+// claimed returns the clusters that the hub holds since it claimed them, and does not serve yet, with the
+// numbers of the claims.
+func (s *Shard) claimed() map[wire.ClusterName]int {
+	s.mu.Lock()
+	claims := maps.Clone(s.catchingUp)
 	s.mu.Unlock()
-	return slices.DeleteFunc(names, func(name wire.ClusterName) bool {
+	maps.DeleteFunc(claims, func(name wire.ClusterName, _ int) bool {
 		stored := s.stored(name)
 		return stored == nil || !s.Holds(stored)
 	})
+	return claims
 }
 
 // waits notes whether a cluster that the hub selects is held by another one, and reports whether that
