@@ -52,8 +52,7 @@ func (l clusterListener) ClusterChanged(cluster wire.ClusterName) { l.h.tellClus
 
 // ClusterGained implements [clusters.Listener].
 func (l clusterListener) ClusterGained(cluster wire.ClusterName) {
-	l.SetCluster(cluster, delivery.ClusterElsewhere) // its ManagedCluster may have been deleted in between
-	l.h.tellCluster(cluster)
+	l.h.tell(cluster, l.RestartCluster) // its ManagedCluster may have been deleted in between
 	l.h.works.ClusterGained(cluster)
 }
 
@@ -74,7 +73,9 @@ func (h *Hub) unknownClusters() delivery.ClusterState {
 
 // tellCluster tells the delivery engine the state of a cluster. Of several calls, the last one has read the
 // newest state.
-func (h *Hub) tellCluster(cluster wire.ClusterName) {
+func (h *Hub) tellCluster(cluster wire.ClusterName) { h.tell(cluster, h.delivery.SetCluster) }
+
+func (h *Hub) tell(cluster wire.ClusterName, set func(wire.ClusterName, delivery.ClusterState)) {
 	h.telling.Lock()
 	defer h.telling.Unlock()
 	state := delivery.ClusterPaused
@@ -84,7 +85,7 @@ func (h *Hub) tellCluster(cluster wire.ClusterName) {
 	case h.fleet.Accepted(cluster):
 		state = delivery.ClusterOpen
 	}
-	h.delivery.SetCluster(cluster, state)
+	set(cluster, state)
 }
 
 // tellClusters tells the delivery engine the states of the clusters that are there at the start.
