@@ -52,8 +52,7 @@ func (l clusterListener) ClusterChanged(cluster wire.ClusterName) { l.h.tellClus
 
 // ClusterGained implements [clusters.Listener].
 func (l clusterListener) ClusterGained(cluster wire.ClusterName) {
-	l.SetCluster(cluster, delivery.ClusterElsewhere) // its ManagedCluster may have been deleted in between
-	l.h.tellCluster(cluster)
+	l.h.tell(cluster, l.RestartCluster) // its ManagedCluster may have been deleted in between
 	l.h.works.ClusterGained(cluster)
 }
 
@@ -74,24 +73,27 @@ func (h *Hub) unknownClusters() delivery.ClusterState {
 
 // tellCluster tells the delivery engine the state of a cluster. Of several calls, the last one has read the
 // newest state. Before tellClusters it does nothing: no cluster is accepted before the caches are filled.
-func (h *Hub) tellCluster(cluster wire.ClusterName) {
+func (h *Hub) tellCluster(cluster wire.ClusterName) { h.tell(cluster, h.delivery.SetCluster) }
+
+// tell does what tellCluster says by set.
+func (h *Hub) tell(cluster wire.ClusterName, set func(wire.ClusterName, delivery.ClusterState)) {
 	h.telling.Lock()
 	defer h.telling.Unlock()
 	if h.told {
-		h.tell(cluster)
+		set(cluster, h.stateOf(cluster))
 	}
 }
 
-// tell does what tellCluster says. The caller holds h.telling.
-func (h *Hub) tell(cluster wire.ClusterName) {
-	state := delivery.ClusterPaused
+// stateOf returns the state of a cluster as the caches have it.
+func (h *Hub) stateOf(cluster wire.ClusterName) delivery.ClusterState {
 	switch {
 	case !h.leadership.Shard.Serves(cluster):
-		state = delivery.ClusterElsewhere
+		return delivery.ClusterElsewhere
 	case h.fleet.Accepted(cluster):
-		state = delivery.ClusterOpen
+		return delivery.ClusterOpen
+	default:
+		return delivery.ClusterPaused
 	}
-	h.delivery.SetCluster(cluster, state)
 }
 
 // tellClusters tells the delivery engine the states of the clusters that are there at the start.
@@ -103,7 +105,7 @@ func (h *Hub) tellClusters() {
 	defer h.telling.Unlock()
 	h.told = true
 	for _, cluster := range h.informers.ManagedClusters().All() {
-		h.tell(wire.ClusterName(cluster.Name))
+		h.delivery.SetCluster(wire.ClusterName(cluster.Name), h.stateOf(wire.ClusterName(cluster.Name)))
 	}
 }
 

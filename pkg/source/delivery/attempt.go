@@ -32,6 +32,12 @@ func (in *attemptEnded) apply(d *core, now time.Time) {
 	w.cluster.underWay--
 	defer d.release(w.cluster)
 	switch {
+	case in.term != w.cluster.term:
+		if w.intent == nothing {
+			d.forget(w)
+			return
+		}
+		d.endAttempt(w, again, nothing)
 	case in.paused:
 		// The next change of the work, or the next connection, tries again.
 		w.confirmed = max(w.confirmed, in.holds)
@@ -119,10 +125,6 @@ func (d *core) pause(w *workRecord) time.Duration {
 func (d *core) endAttempt(w *workRecord, t trigger, left intent) {
 	if w.said == saidDeletedInFlight {
 		w.said = saidDeleting
-	}
-	if w.cluster.state == ClusterElsewhere {
-		d.forget(w)
-		return
 	}
 	if w.isDeleted() {
 		d.forget(w)

@@ -38,9 +38,18 @@ func (d *core) serves(cluster wire.ClusterName) bool { return d.stateOf(cluster)
 // asked for the statuses that the WorkStore does not have. Nothing about the cluster begins once SetCluster has
 // returned with ClusterElsewhere, see [Engine.Busy]. It does not block.
 func (e *Engine) SetCluster(cluster wire.ClusterName, state ClusterState) {
-	in := &clusterSet{cluster: cluster, state: state}
+	e.setCluster(&clusterSet{cluster: cluster, state: state})
+}
+
+// RestartCluster is SetCluster for a cluster that another program has served until now. If its state here is not
+// [ClusterElsewhere], what is known of it is forgotten all the same.
+func (e *Engine) RestartCluster(cluster wire.ClusterName, state ClusterState) {
+	e.setCluster(&clusterSet{cluster: cluster, state: state, gained: true})
+}
+
+func (e *Engine) setCluster(in *clusterSet) {
 	if e.step(in); in.found {
-		for work := range e.config.Works.ListCluster(cluster) {
+		for work := range e.config.Works.ListCluster(in.cluster) {
 			e.WorkChanged(work.UID)
 		}
 	}

@@ -54,3 +54,20 @@ func TestServed(t *testing.T) {
 		b.published("stray", 1)
 	})
 }
+
+// TestLostWhileAnswering: a cluster that is lost while its question is being answered leaves nothing.
+func TestLostWhileAnswering(t *testing.T) {
+	var engine *delivery.Engine
+	lose := func(event delivery.UnknownWorks) { engine.SetCluster(event.Cluster, delivery.ClusterElsewhere) }
+	withHarness(t, delivery.Config{Observe: on(lose)}, func(b *harness) {
+		engine = b.engine
+		b.start()
+		b.store.put(newWork("cluster1", "w"))
+		synctest.Wait()
+		b.send("cluster1", &wire.SpecResync{Agent: "a", Cluster: "cluster1", Source: "hub1", Versions: []wire.SpecVersion{{UID: "stray", Generation: 2}}})
+		b.published("stray", 0)
+		if kept, pending := delivery.KeptOf(b.engine), b.metric("workwire_source_works_pending"); kept.Works != 0 || pending != 0 || b.engine.Busy("cluster1") {
+			t.Errorf("kept %+v, %v pending", kept, pending)
+		}
+	})
+}

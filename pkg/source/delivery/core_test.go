@@ -394,6 +394,38 @@ func TestPausedCluster(t *testing.T) {
 
 // A hub has one of these for each of its works: of a million works, 64 bytes more are 100 MB with what the
 // garbage collector needs.
+// TestGainedInFlight: a publish that was under way when a cluster is gained says nothing about what another program has
+// published since.
+func TestGainedInFlight(t *testing.T) {
+	s := newScript(t)
+	s.change(testWork("w", 1))
+	s.publishNext()
+	s.says(1, accepted, workv1.WorkApplied)
+	s.change(testWork("w", 2))
+	before := s.begin(s.work)
+	in := &clusterSet{cluster: s.key.cluster, state: ClusterOpen, gained: true}
+	if s.step(in); !in.found {
+		t.Fatal("its works are not looked at")
+	}
+	if w := s.core.get(s.key); w.confirmed != 0 || w.published != (revision{}) || w.said != saidNothing || w.phase != inFlight {
+		t.Errorf("the work in flight keeps %+v", w)
+	}
+	s.change(s.work)
+	s.step(before)
+	if spec := s.publishNext(); spec == nil || spec.Generation != 2 {
+		t.Errorf("then this is published: %+v", spec)
+	}
+	s.says(2, accepted, workv1.WorkApplied)
+	s.counts(1)
+
+	s.change(testWork("w", 3))
+	before = s.begin(s.work)
+	s.step(&clusterSet{cluster: s.key.cluster, state: ClusterOpen, gained: true})
+	if s.step(before); len(s.core.works) != 0 {
+		t.Error("a work is kept that the source did not have any more")
+	}
+}
+
 func TestSizeOfWorkRecord(t *testing.T) {
 	if size := unsafe.Sizeof(workRecord{}); size > 320 {
 		t.Errorf("%d bytes, want at most 320, a size of Go's allocator", size)

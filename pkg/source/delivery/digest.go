@@ -196,6 +196,9 @@ type digestCompared struct {
 }
 
 func (in *digestCompared) apply(d *core, now time.Time) {
+	if !d.serves(in.cluster) {
+		return
+	}
 	c := d.cluster(in.cluster)
 	before := c.divergence
 	c.divergence, in.request = decideDivergence(before, in.differences, now)

@@ -84,7 +84,8 @@ type Config struct {
 	// Negative: no limit, also not of what was signed before the Engine started; default 1 h.
 	SignatureMaxAge time.Duration
 
-	// Observe is called with each [Event], in order, and may call the Engine. It must not block. Optional.
+	// Observe is called with each [Event] while Run runs, in order, and never by a caller of the Engine. It may call
+	// the Engine, and must not block: publishes and messages wait for it. Optional.
 	Observe func(Event)
 
 	// Clusters is the state of the clusters that [Engine.SetCluster] has not been called for; default
@@ -157,13 +158,14 @@ type Engine struct {
 	fail     context.CancelCauseFunc // ends Run with an error
 
 	mu        sync.Mutex
-	core      *core       // guarded by mu
-	begun     chan action // to be carried out
-	due       time.Time   // guarded by mu: when timer passes the time to core; zero: never
-	timer     *time.Timer // guarded by mu
-	events    []Event     // guarded by mu: to be observed
-	observed  []Event     // guarded by mu: memory for events
-	observing bool        // guarded by mu: somebody passes on events
+	core      *core         // guarded by mu
+	begun     chan action   // to be carried out
+	due       time.Time     // guarded by mu: when timer passes the time to core; zero: never
+	timer     *time.Timer   // guarded by mu
+	events    []Event       // guarded by mu: to be observed
+	eventful  chan struct{} // has room for one: a step has added to events
+	observing sync.Mutex    // taken before mu: of who passes on events
+	observed  []Event       // guarded by observing: memory for events
 
 	refusedLines    flowcontrol.PassiveRateLimiter // of the log
 	refusedUnlogged int                            // guarded by mu: refused statuses since the last line
@@ -197,6 +199,7 @@ func New(config Config) (*Engine, error) {
 		tracer: tracing.New(config.TracerProvider),
 
 		begun:         make(chan action, config.PublishWorkers+config.StatusWorkers+resyncWorkers),
+		eventful:      make(chan struct{}, 1),
 		refusedLines:  flowcontrol.NewTokenBucketPassiveRateLimiter(refusedLogRate, refusedLogBurst),
 		recent:        newRecentStatuses(),
 		contentHashes: flowcontrol.NewTokenBucketPassiveRateLimiter(contentHashRate, contentHashBurst),
@@ -225,6 +228,7 @@ func New(config Config) (*Engine, error) {
 func (e *Engine) Run(ctx context.Context) error {
 	ctx, e.fail = context.WithCancelCause(ctx)
 	var running sync.WaitGroup
+	defer e.passOn() // what the last ones have done
 	defer running.Wait()
 	defer e.fail(nil)
 	if err := e.begin(ctx); ctx.Err() != nil {
@@ -233,6 +237,7 @@ func (e *Engine) Run(ctx context.Context) error {
 		return err
 	}
 	running.Go(func() { e.config.Seal.Run(ctx, e.resealCluster) })
+	running.Go(func() { e.runEvents(ctx) })
 	running.Go(func() { e.runActions(ctx) })
 	running.Go(func() { e.received.Run(ctx, e.receive) })
 	err := e.config.Transport.Run(ctx, transport.Handler{
@@ -280,6 +285,9 @@ func (e *Engine) WorkChangedBy(uid types.UID, cause trace.SpanContext) {
 		return
 	}
 	k := keyOf(held.Work)
+	if e.stateOf(k.cluster) == ClusterElsewhere {
+		return // nobody would end the change
+	}
 	e.changes.Seen(k, held.Work.Generation, cause)
 	e.step(workChanged{k})
 }
@@ -358,23 +366,21 @@ func (e *Engine) Connected() bool {
 	return e.core.connection != 0
 }
 
-func (e *Engine) lost(reason error) {
-	e.log.Info("connection lost", "reason", reason)
-	e.report(ConnectionChanged{})
-}
+func (e *Engine) lost(reason error) { e.log.Info("connection lost", "reason", reason) }
 
 // connected handles a new connection, which lasts until ctx ends.
 func (e *Engine) connected(ctx context.Context, c transport.Connection) {
-	number := e.connect(c)
-	context.AfterFunc(ctx, func() { e.step(disconnected{number}) })
+	ended := disconnected{e.connect(c)}
+	context.AfterFunc(ctx, func() { e.step(ended) })
 	e.probeAllClusters(ctx)
 	e.instances.Run(ctx)
+	<-ctx.Done()
+	e.step(ended) // so that it is observed before Run returns
 }
 
 // connect begins what a new connection makes possible, and returns its number.
 func (e *Engine) connect(c transport.Connection) uint64 {
 	in := &connected{limit: c.Limit, clusters: slices.Sorted(e.config.Works.Clusters())}
-	e.report(ConnectionChanged{Up: true})
 	e.log.Info("connected", "resumed", c.Resumed, "packetLimit", c.Limit)
 	e.step(in)
 	return in.number

@@ -1,7 +1,10 @@
 package delivery_test
 
 import (
+	"runtime"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -207,6 +210,58 @@ func TestStatusUpdateFails(t *testing.T) {
 		}
 		if n := b.metric("workwire_source_status_write_failures_total"); n != 1 {
 			t.Errorf("status_write_failures_total is %v", n)
+		}
+	})
+}
+
+// TestConnectionIsObserved: an observer of the connection finds the Engine in the state that it is told, and learns of the
+// end before Run returns.
+func TestConnectionIsObserved(t *testing.T) {
+	var engine *delivery.Engine
+	var observed []bool
+	config := delivery.Config{Observe: on(func(event delivery.ConnectionChanged) {
+		if observed = append(observed, event.Up); engine.Connected() != event.Up {
+			t.Errorf("Connected is not %v", event.Up)
+		}
+	})}
+	withHarness(t, config, func(b *harness) {
+		engine = b.engine
+		b.start()
+		b.broker.Cut("hub1")
+		synctest.Wait()
+		b.broker.Restore("hub1")
+		synctest.Wait()
+	})
+	if !slices.Equal(observed, []bool{true, false, true, false}) {
+		t.Errorf("observed %v", observed)
+	}
+}
+
+// TestAcknowledgedOnceObserved: no message is acknowledged before what happened to it is observed, and so in the audit
+// log, whoever passes that on.
+func TestAcknowledgedOnceObserved(t *testing.T) {
+	var hold chan struct{}
+	var observed, acknowledged atomic.Int32
+	withHarness(t, delivery.Config{Observe: on(func(delivery.Received) { <-hold; observed.Add(1) })}, func(b *harness) {
+		hold = make(chan struct{}) // of this bubble
+		receive := func() {
+			delivery.Receive(b.engine, transport.Message{Topic: "sources/hub1/clusters/cluster1/agentevents", Ack: func() {
+				if n := acknowledged.Add(1); observed.Load() < n {
+					t.Errorf("%d messages are acknowledged, %d are observed", n, observed.Load())
+				}
+			}})
+		}
+		go receive()
+		synctest.Wait()
+		go func() {
+			for range 1000 {
+				runtime.Gosched()
+			}
+			close(hold)
+		}()
+		receive()
+		if synctest.Wait(); acknowledged.Load() != 2 {
+			t.Errorf("%d messages are acknowledged", acknowledged.Load())
 		}
 	})
 }

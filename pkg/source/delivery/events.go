@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"context"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -112,33 +113,41 @@ type InstancesChanged struct{ Others []instances.Other }
 // questionPaced: a resync request or digest has to wait, because its cluster asks too often.
 type questionPaced struct{}
 
-// report passes an event to all who want to know of it.
+// report has an event observed, and those before it. Only what Run has started may call it: a caller of the Engine may
+// hold a lock that an observer waits for.
 func (e *Engine) report(event Event) {
 	e.mu.Lock()
-	defer e.mu.Unlock()
 	e.events = append(e.events, event)
+	e.mu.Unlock()
 	e.passOn()
 }
 
-// passOn has all events observed, in order, but for those that somebody else is passing on. e.mu must be held; it is
-// not meanwhile, so that who observes may call the Engine.
+// passOn has all events observed that there are, in order; those that somebody else is passing on have been observed
+// when it returns. It needs no lock of the Engine's state meanwhile, so that an observer may call the Engine.
 func (e *Engine) passOn() {
-	if e.observing {
-		return
+	e.observing.Lock()
+	defer e.observing.Unlock()
+	e.mu.Lock()
+	events := e.events
+	e.events = e.observed[:0]
+	e.mu.Unlock()
+	for _, event := range events {
+		e.observe(event)
 	}
-	e.observing = true
-	for len(e.events) > 0 {
-		events := e.events
-		e.events = e.observed[:0]
-		e.mu.Unlock()
-		for _, event := range events {
-			e.observe(event)
+	clear(events)
+	e.observed = events
+}
+
+// runEvents passes on the events of steps until ctx ends.
+func (e *Engine) runEvents(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-e.eventful:
+			e.passOn()
 		}
-		clear(events)
-		e.mu.Lock()
-		e.observed = events
 	}
-	e.observing = false
 }
 
 // observe has an event counted, recorded, logged, and passed to Config.Observe.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace/noop"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/security/signing"
@@ -13,6 +14,33 @@ import (
 	"github.com/workwire/workwire/pkg/wire"
 	"github.com/workwire/workwire/test/kit"
 )
+
+var testTopics = wire.Topics{SourceEvents: "sources/hub1/clusters/+/sourceevents", AgentEvents: "sources/hub1/clusters/+/agentevents"}
+
+// TestCallersDoNotObserve: who calls the Engine may hold locks that observers wait for, so it passes on no events. Nor
+// does it keep changes of works that it does not publish.
+func TestCallersDoNotObserve(t *testing.T) {
+	work, observed := testWork("w", 1), 0
+	e, err := New(Config{
+		Source: "hub1", Transport: memory.NewBroker().Client("hub1"), Works: one{work}, Topics: testTopics, TracerProvider: noop.NewTracerProvider(),
+		Observe: func(Event) { observed++ },
+	})
+	kit.NoError(t, err)
+	e.step(&connected{})
+	e.WorkChanged(work.UID)
+	e.SetCluster(keyOf(work).cluster, ClusterElsewhere)
+	if observed != 0 {
+		t.Errorf("a caller has had %d events observed", observed)
+	}
+	if e.passOn(); observed == 0 {
+		t.Error("nothing is to be observed")
+	}
+	k := workKey{uid: work.UID, cluster: keyOf(work).cluster}
+	e.changes.Take(k)
+	if e.WorkChanged(work.UID); e.changes.Get(k) != nil {
+		t.Error("the change of a work is kept that another program publishes")
+	}
+}
 
 // TestReaders: what the metrics count of each event, and which record it leaves in the audit log.
 func TestReaders(t *testing.T) {
@@ -42,9 +70,7 @@ func TestReaders(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			registry := prometheus.NewRegistry()
-			e, err := New(Config{Source: "hub1", Transport: memory.NewBroker().Client("hub1"), Works: one{testWork("w", 1)}, Registerer: registry, Topics: wire.Topics{
-				SourceEvents: "sources/hub1/clusters/+/sourceevents", AgentEvents: "sources/hub1/clusters/+/agentevents",
-			}})
+			e, err := New(Config{Source: "hub1", Transport: memory.NewBroker().Client("hub1"), Works: one{testWork("w", 1)}, Registerer: registry, Topics: testTopics})
 			kit.NoError(t, err)
 			e.observe(c.event)
 			if c.metric != "" && kit.Metric(t, registry, "workwire_source_"+c.metric, c.labels...) != 1 {

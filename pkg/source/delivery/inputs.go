@@ -72,6 +72,9 @@ type worksUnknown struct {
 }
 
 func (in *worksUnknown) apply(d *core, _ time.Time) {
+	if !d.serves(in.cluster) {
+		return
+	}
 	waiting := 0
 	if c, ok := d.clusters[in.cluster]; ok {
 		waiting = c.removed.len()
@@ -130,6 +133,7 @@ func (in keyChanged) apply(d *core, _ time.Time) {
 type clusterSet struct {
 	cluster wire.ClusterName
 	state   ClusterState
+	gained  bool // another program has served it until now, whatever its state was here
 	found   bool // set by step: another program has served it, its works are new
 }
 
@@ -138,13 +142,13 @@ func (in *clusterSet) apply(d *core, now time.Time) {
 	before := c.state
 	c.state = in.state
 	switch {
-	case before == in.state:
-	case in.state == ClusterElsewhere:
-		d.startAfresh(c, time.Time{})
-	case before == ClusterElsewhere:
+	case in.state != ClusterElsewhere && (in.gained || before == ClusterElsewhere):
 		in.found = true
 		d.startAfresh(c, now)
 		d.asks.add(c.name, c.name, resyncTask{requestStatuses: true, probe: true})
+	case before == in.state:
+	case in.state == ClusterElsewhere:
+		d.startAfresh(c, time.Time{})
 	case in.state == ClusterOpen && d.connection != 0:
 		d.asks.add(c.name, c.name, resyncTask{probe: true})
 	}
@@ -155,17 +159,24 @@ func (in *clusterSet) apply(d *core, now time.Time) {
 }
 
 // startAfresh forgets what is known of a cluster but for its state: another program serves it, or has served it until
-// gained. What waits, as after a write that failed, may be older than what another program stores.
+// gained. What waits, as after a write that failed, may be older than what another program stores. A work in flight keeps
+// an empty record, so that it is not published twice at a time.
 func (d *core) startAfresh(c *clusterRecord, gained time.Time) {
 	d.asks.clear(c.name)
 	d.stores.clear(c.name)
 	for i := c.works.len() - 1; i >= 0; i-- {
-		if w := c.works.list[i]; w.phase != inFlight {
+		w := c.works.list[i]
+		if w.phase != inFlight {
 			d.forget(w)
+			continue
 		}
+		w.setRemoved(nil)
+		*w = workRecord{key: w.key, cluster: c, phase: inFlight, positions: w.positions}
 	}
+	c.term++
 	d.clusters[c.name] = c // the last work may have been all that was known
-	c.gained, c.waiting, c.owing, c.distrust, c.divergence = gained, 0, false, distrust{}, nil
+	c.gained, c.heard, c.sessions, c.accepts, c.asked = gained, time.Time{}, nil, wire.Accepts{}, nil
+	c.waiting, c.owing, c.distrust, c.noise, c.divergence = 0, false, distrust{}, quota.Noise{}, nil
 }
 
 // connected: there is a connection with this packet limit. All works whose last publish is not confirmed
@@ -178,7 +189,11 @@ type connected struct {
 
 func (in *connected) apply(d *core, now time.Time) {
 	d.lastConnection++
+	if d.connection != 0 {
+		d.act(ConnectionChanged{})
+	}
 	d.connection, in.number = d.lastConnection, d.lastConnection
+	d.act(ConnectionChanged{Up: true})
 	for _, name := range slices.Sorted(maps.Keys(d.clusters)) {
 		for _, w := range d.clusters[name].works.list {
 			d.reconnect(w, in.limit)
@@ -210,6 +225,7 @@ type disconnected struct{ number uint64 }
 func (in disconnected) apply(d *core, _ time.Time) {
 	if d.connection == in.number {
 		d.connection = 0
+		d.act(ConnectionChanged{})
 	}
 }
 
@@ -224,7 +240,7 @@ type heard struct{ cluster wire.ClusterName }
 
 func (in heard) apply(d *core, now time.Time) {
 	c, ok := d.clusters[in.cluster]
-	if !ok {
+	if !ok || !d.serves(in.cluster) {
 		return
 	}
 	c.heard = now
@@ -253,7 +269,7 @@ type agentHeard struct {
 func (in agentHeard) apply(d *core, _ time.Time) {
 	c, ok := d.clusters[in.cluster]
 	switch {
-	case !ok:
+	case !ok, !d.serves(in.cluster):
 	case in.accepts != nil:
 		c.accepts = *in.accepts
 	default:
@@ -294,6 +310,9 @@ type worksAsked struct {
 }
 
 func (in worksAsked) apply(d *core, _ time.Time) {
+	if !d.serves(in.cluster) {
+		return
+	}
 	for _, uid := range in.works {
 		d.want(d.ensure(workKey{uid: uid, cluster: in.cluster}), reply)
 	}
@@ -313,6 +332,10 @@ type statusReceived struct {
 
 func (in *statusReceived) apply(d *core, now time.Time) {
 	s := in.status
+	if !d.serves(in.from.cluster) {
+		in.verdict = notServed
+		return
+	}
 	w := d.works[workKey{uid: s.UID, cluster: s.Cluster}] // may be nil
 	old := in.has && in.from.check(d.source, s.Source, s.Cluster) == accepted && d.isOld(w, s, in.stored.Sequences)
 	in.verdict = checkStatus(s, in.from, d.source, in.stored, in.has, old)

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/security/signing"
 	"github.com/workwire/workwire/pkg/wire"
 )
 
@@ -213,6 +214,10 @@ func (m *model) check() {
 				busy++
 			}
 		}
+		if !m.serves(name) && busy == 0 && (c.works.len() > 0 || c.silent.len() > 0 || c.waiting > 0 || c.owing || c.asked != nil ||
+			!c.heard.IsZero() || !c.distrust.Since.IsZero() || c.divergence != nil) {
+			m.fail("another program serves %s, and this is kept: %+v", name, c)
+		}
 		if c.underWay != busy || c.state != m.states[name] || c.waiting > bytes[name] {
 			m.fail("%s is in state %d, want %d; %d are under way, counted as %d; %d bytes wait, counted as %d",
 				name, c.state, m.states[name], busy, c.underWay, bytes[name], c.waiting)
@@ -312,9 +317,6 @@ func (m *model) receive() {
 	s := m.said[0]
 	m.said = m.said[1:]
 	k := workKey{uid: s.UID, cluster: s.Cluster}
-	if !m.serves(k.cluster) {
-		return // another program receives it
-	}
 	work, has := m.works[k]
 	in := &statusReceived{from: sender{"hub1", s.Cluster}, status: s, stored: StoredWork{Work: work, FirstGeneration: m.first[k]}, has: has, size: 1}
 	m.step(heard{k.cluster})
@@ -351,9 +353,6 @@ func (m *model) connect() {
 
 // resync has the agent of a cluster list what it holds.
 func (m *model) resync(cluster wire.ClusterName) {
-	if !m.serves(cluster) {
-		return
-	}
 	listed := worksListed{cluster: cluster, counts: func(have *wire.SpecVersion) bool {
 		work, ok := m.works[workKey{have.UID, cluster}]
 		return ok && have.Generation <= wire.Generation(work.Generation)
@@ -383,18 +382,26 @@ func (m *model) resync(cluster wire.ClusterName) {
 	m.step(asked, wanted...)
 }
 
+// compare has the works of a cluster compared with what its agent says, of which not all is believed.
+func (m *model) compare(cluster wire.ClusterName) {
+	m.step(&questionSigned{cluster: cluster, at: m.now})
+	m.step(&digestCompared{cluster: cluster, differences: []bucketDifference{{by: wire.BucketDigest{Works: 1}}}})
+	m.step(quotaExceeded{cluster})
+	m.step(distrusted{cluster, signing.Unsigned, true})
+}
+
 // set sets the state of a cluster. What is wanted of one that is elsewhere is forgotten, and its works are looked at
-// when it is no longer.
-func (m *model) set(cluster wire.ClusterName, state ClusterState) {
+// when it is no longer; gained says that it was elsewhere until now.
+func (m *model) set(cluster wire.ClusterName, state ClusterState, gained bool) {
 	before := m.states[cluster]
 	m.states[cluster] = state
-	if before != state && (before == ClusterElsewhere || state == ClusterElsewhere) {
+	if gained || before != state && (before == ClusterElsewhere || state == ClusterElsewhere) {
 		maps.DeleteFunc(m.wanted, func(k workKey, _ bool) bool { return k.cluster == cluster })
 		maps.DeleteFunc(m.accepted, func(k workKey, _ *wire.Status) bool { return k.cluster == cluster })
 		delete(m.asked, cluster)
 	}
-	m.step(&clusterSet{cluster: cluster, state: state})
-	if before == ClusterElsewhere && state != ClusterElsewhere {
+	m.step(&clusterSet{cluster: cluster, state: state, gained: gained})
+	if state != ClusterElsewhere && (gained || before == ClusterElsewhere) {
 		for _, k := range sorted(m.works) {
 			if k.cluster == cluster {
 				m.step(workChanged{k}, k)
@@ -451,11 +458,13 @@ func (m *model) happen() {
 	case n < 88:
 		m.resync(k.cluster)
 	case n < 90:
-		m.set(k.cluster, ClusterState(m.random.IntN(3)))
+		m.set(k.cluster, ClusterState(m.random.IntN(3)), m.random.IntN(4) == 0)
 	case n < 92:
 		if m.pausedWork[k] = !m.pausedWork[k]; !m.pausedWork[k] && m.works[k] != nil {
 			m.step(workChanged{k}, k)
 		}
+	case n < 94:
+		m.compare(k.cluster)
 	default:
 		m.now = m.now.Add(time.Duration(m.random.IntN(90)) * time.Second)
 		m.step(timePassed{})
@@ -465,7 +474,7 @@ func (m *model) happen() {
 // settle has everything work for long.
 func (m *model) settle() {
 	for _, cluster := range []wire.ClusterName{"c0", "c1"} {
-		m.set(cluster, ClusterOpen)
+		m.set(cluster, ClusterOpen, false)
 	}
 	clear(m.pausedWork)
 	m.connect()

@@ -19,10 +19,11 @@ import (
 // forever.
 const publishTimeout = time.Minute
 
-// step passes an input to the core, and has the actions carried out that follow.
+// step passes an input to the core, and has the actions carried out that follow. Run passes on the events among them.
 func (e *Engine) step(in input) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	before := len(e.events)
 	for _, a := range e.core.step(time.Now(), in) {
 		switch a.(type) {
 		case *attempt, *asking, *storing:
@@ -32,7 +33,12 @@ func (e *Engine) step(in input) {
 		}
 	}
 	e.setTimer(in)
-	e.passOn()
+	if before == 0 && len(e.events) > 0 {
+		select {
+		case e.eventful <- struct{}{}:
+		default: // runEvents is about to look
+		}
+	}
 }
 
 // setTimer has the core learn that time has passed when something is due. e.mu must be held.

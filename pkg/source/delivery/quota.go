@@ -29,6 +29,9 @@ func (e *Engine) affords(m transport.Message, from sender, now time.Time) bool {
 type quotaExceeded struct{ cluster wire.ClusterName }
 
 func (in quotaExceeded) apply(d *core, now time.Time) {
+	if !d.serves(in.cluster) {
+		return
+	}
 	d.noteNoise(in.cluster, now)
 	if d.hasWorks(in.cluster) {
 		d.asks.add(in.cluster, in.cluster, resyncTask{requestStatuses: true, owed: true})

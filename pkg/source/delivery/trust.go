@@ -163,6 +163,9 @@ type questionSigned struct {
 }
 
 func (in *questionSigned) apply(d *core, now time.Time) {
+	if !d.serves(in.cluster) {
+		return // its question is not asked
+	}
 	c := d.cluster(in.cluster)
 	if in.reason = d.window(in.cluster).Decide(in.at, c.asked[in.order]+1, now); in.reason == "" {
 		if c.asked == nil {
@@ -211,7 +214,7 @@ type distrusted struct {
 }
 
 func (in distrusted) apply(d *core, now time.Time) {
-	if !in.known && !d.hasWorks(in.cluster) {
+	if !d.serves(in.cluster) || !in.known && !d.hasWorks(in.cluster) {
 		return
 	}
 	c := d.cluster(in.cluster)

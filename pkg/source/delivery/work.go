@@ -123,6 +123,7 @@ const (
 // attempt is one attempt to publish work, with a copy of its state at the beginning.
 type attempt struct {
 	work *workRecord
+	term int // of the cluster
 	workRecord
 }
 

@@ -30,7 +30,7 @@ type WorkStore interface {
 	Content(work *workv1.ManifestWork) *workv1.ManifestWork
 
 	// Unknown decides about a work that an agent holds and the store does not have: [AnswerUnknown], unless
-	// the store knows better. It does no I/O.
+	// the store knows better. It does no I/O, and must not call the Engine, whose lock is held.
 	Unknown(held wire.SpecVersion) UnknownAction
 
 	// UpdateStatus stores a status that passed all checks of the protocol. The store owns s from
