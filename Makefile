@@ -96,8 +96,8 @@ soak: bin/controlplane ## Break hub, broker and agent in a random order for MINU
 		-soak $(or $(MINUTES),30)m -seed $(or $(SEED),0)
 
 .PHONY: simulate
-simulate: ## Run hubs and agents in simulated time, where everything fails: SEEDS=20 of 15 minutes each from SEED=1; a seed does the same in each run. STORY=1 MUTANTS=REGEXP; see docs/simulation.md.
-	@$(if $(MUTANTS),go test ./test/sim -run '^TestMutants$$' -v -count=1 -timeout 24h -mutants '$(MUTANTS)',hack/simulate.sh $(if $(STORY),-story)) \
+simulate: ## Run hubs and agents in simulated time, where everything fails: SEEDS=20 of 15 minutes each from SEED=1; a seed does the same in each run. STORY=1 TWICE=1 MUTANTS=REGEXP; see docs/simulation.md.
+	@$(if $(MUTANTS),go test ./test/sim -run '^TestMutants$$' -v -count=1 -timeout 24h -mutants '$(MUTANTS)',hack/simulate.sh $(if $(TWICE),--twice) $(if $(STORY),-story)) \
 		-seed $(or $(SEED),1) -seeds $(or $(SEEDS),20)
 
 .PHONY: bench
