@@ -126,15 +126,15 @@ func (d *core) requeueDue(now time.Time) {
 
 // nextDue returns when time alone has something done; zero: never.
 func (d *core) nextDue() time.Time {
-	due := earlier(d.asks.due.next(), d.stores.due.next())
+	due := firstDue(d.asks.due.next(), d.stores.due.next())
 	if d.connection != 0 {
-		due = earlier(due, d.due.next())
+		due = firstDue(due, d.due.next())
 	}
 	return due
 }
 
-// earlier returns the earlier one of two times, of which the zero one is never.
-func earlier(a, b time.Time) time.Time {
+// firstDue returns the first one of two times, of which the zero one is never.
+func firstDue(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
 	}

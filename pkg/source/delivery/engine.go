@@ -244,7 +244,7 @@ func (e *Engine) Run(ctx context.Context) error {
 		Subscriptions: e.topics.Subscriptions(),
 		Connected:     e.connected,
 		Received:      func(_ context.Context, m transport.Message) { e.received.Add(m) },
-		Lost:          e.lost,
+		Lost:          func(reason error) { e.log.Info("connection lost", "reason", reason) },
 	})
 	var lost *UnknownWorksError
 	if errors.As(context.Cause(ctx), &lost) {
@@ -366,24 +366,17 @@ func (e *Engine) Connected() bool {
 	return e.core.connection != 0
 }
 
-func (e *Engine) lost(reason error) { e.log.Info("connection lost", "reason", reason) }
-
 // connected handles a new connection, which lasts until ctx ends.
 func (e *Engine) connected(ctx context.Context, c transport.Connection) {
-	ended := disconnected{e.connect(c)}
+	e.log.Info("connected", "resumed", c.Resumed, "packetLimit", c.Limit)
+	in := &connected{limit: c.Limit, clusters: slices.Sorted(e.config.Works.Clusters())}
+	e.step(in)
+	ended := disconnected{in.number}
 	context.AfterFunc(ctx, func() { e.step(ended) })
 	e.probeAllClusters(ctx)
 	e.instances.Run(ctx)
 	<-ctx.Done()
 	e.step(ended) // so that it is observed before Run returns
-}
-
-// connect begins what a new connection makes possible, and returns its number.
-func (e *Engine) connect(c transport.Connection) uint64 {
-	in := &connected{limit: c.Limit, clusters: slices.Sorted(e.config.Works.Clusters())}
-	e.log.Info("connected", "resumed", c.Resumed, "packetLimit", c.Limit)
-	e.step(in)
-	return in.number
 }
 
 func keyOf(work *workv1.ManifestWork) workKey {

@@ -47,7 +47,11 @@ func (e *Engine) receiveStatus(from sender, s *wire.Status, as receivedAs) verdi
 	s.Session = orderedBy(s, time.Now())
 	in := &statusReceived{from: from, status: s, size: memoryOf(s)}
 	in.stored, in.has = e.config.Works.Get(s.UID)
-	recent, kept := e.recent.encode(s, as)
+	var recent recentStatus
+	kept := false
+	if in.has {
+		recent, kept = e.recent.encode(s, as)
+	}
 	k, sequence, generation := workKey{uid: s.UID, cluster: s.Cluster}, s.Sequence, s.Generation
 	log := e.log.With("work", s.Meta.Name, "uid", s.UID, "cluster", from.cluster, "agent", s.Agent, "generation", generation)
 	if e.step(in); in.verdict == accepted && kept {
