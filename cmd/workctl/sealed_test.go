@@ -19,6 +19,7 @@ import (
 	"github.com/workwire/workwire/pkg/security/signing"
 	"github.com/workwire/workwire/pkg/wire"
 	"github.com/workwire/workwire/test/kit"
+	"github.com/workwire/workwire/test/kit/keykit"
 	"github.com/workwire/workwire/test/kit/wiretap"
 )
 
@@ -52,17 +53,8 @@ func newPeerKeys(t *testing.T, source wire.SourceID, cluster string) peerKeys {
 		t.Helper()
 		kit.NoError(t, errors.Join(err, os.WriteFile(path, data, 0o600)))
 	}
-	signer := func(private, public string, trusted signing.TrustedKey) {
-		key, err := signing.NewKey()
-		kit.NoError(t, err)
-		data, err := key.PEM()
-		write(private, data, err)
-		trusted.PublicKey = key.Public()
-		data, err = signing.FormatTrustedKeys(trusted)
-		write(public, data, err)
-	}
-	signer(k.signing, k.trustedKeys, signing.TrustedKey{Sources: []wire.SourceID{source}})
-	signer(k.agentKey, k.trustedAgents, signing.TrustedKey{Clusters: []wire.ClusterName{wire.ClusterName(cluster)}})
+	keykit.Write(t, k.signing, k.trustedKeys, signing.TrustedKey{Sources: []wire.SourceID{source}})
+	keykit.Write(t, k.agentKey, k.trustedAgents, signing.TrustedKey{Clusters: []wire.ClusterName{wire.ClusterName(cluster)}})
 	key, err := sealing.NewKey()
 	kit.NoError(t, err)
 	data, err := key.PEM()

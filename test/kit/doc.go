@@ -21,5 +21,6 @@
 //   - controlplane: a Kubernetes API server, the project's bin/controlplane
 //   - world: a broker, hubs, agents and sources of the SDK together, under names of their own
 //   - process, brokerkit: programs as processes of their own, and brokers among them
+//   - keykit: keys of programs that sign
 //   - wirekit: a scripted agent, and a scripted source, on any transport
 package kit

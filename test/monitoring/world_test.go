@@ -30,6 +30,7 @@ import (
 	"github.com/workwire/workwire/pkg/transport/mqtt"
 	"github.com/workwire/workwire/pkg/wire"
 	"github.com/workwire/workwire/test/kit"
+	"github.com/workwire/workwire/test/kit/keykit"
 	"github.com/workwire/workwire/test/kit/controlplane"
 	"github.com/workwire/workwire/test/kit/world"
 )
@@ -82,17 +83,10 @@ func (w *monitored) makeCertificates() {
 }
 
 func (w *monitored) makeKeys() {
-	key, err := signing.NewKey()
-	kit.NoError(w, err)
-	private, err := key.PEM()
-	kit.NoError(w, err)
-	kit.NoError(w, os.WriteFile(w.path("signing.key"), private, 0o600))
-	trusted, err := signing.FormatTrustedKeys(signing.TrustedKey{PublicKey: key.Public(), Sources: []wire.SourceID{source}})
-	kit.NoError(w, err)
-	kit.NoError(w, os.WriteFile(w.path("trusted-keys.yaml"), trusted, 0o600))
+	keykit.Write(w, w.path("signing.key"), w.path("trusted-keys.yaml"), signing.TrustedKey{Sources: []wire.SourceID{source}})
 	sealingKey, err := sealing.NewKey()
 	kit.NoError(w, err)
-	private, err = sealingKey.PEM()
+	private, err := sealingKey.PEM()
 	kit.NoError(w, err)
 	kit.NoError(w, os.WriteFile(w.path("unseal.key"), private, 0o600))
 	kit.NoError(w, os.Mkdir(w.path("seal-keys"), 0o700))

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -22,14 +23,15 @@ import (
 //
 // It is safe for concurrent use.
 type record struct {
-	faults *faults
-	signed bool // nothing that is replayed counts
+	violations *violations
+	signed     bool // nothing that is replayed counts
 
 	mu       sync.Mutex
 	declared map[string]*declaration    // by cluster/object
 	objects  map[string]map[string]bool // names of the objects of each cluster
 	values   map[string]int             // by cluster/object, the newest declaration that an agent has written
-	requests map[string]int             // of each program, in the current minute
+	requests map[string]int             // of each program, in minute
+	minute   time.Time
 }
 
 // declaration is what the works of a cluster say of an object.
@@ -38,28 +40,25 @@ type declaration struct {
 	ended bool // since it was first declared, there was a time when none did
 }
 
-func newRecord(f *faults, signed bool) *record {
-	return &record{faults: f, signed: signed, declared: map[string]*declaration{}, objects: map[string]map[string]bool{}, values: map[string]int{}, requests: map[string]int{}}
+func newRecord(v *violations, signed bool) *record {
+	return &record{violations: v, signed: signed, declared: map[string]*declaration{}, objects: map[string]map[string]bool{}, values: map[string]int{}, requests: map[string]int{}}
 }
 
 // maxRequests is how many requests a program may send in a minute. It is a bound for loops without a pause, not for
 // efficiency: that is counted elsewhere.
-const maxRequests = 1500
+const maxRequests = 300
 
 // request counts a request of a program.
 func (r *record) request(program string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.requests[program]++; r.requests[program] == maxRequests {
-		r.faults.add(fmt.Sprintf("%s sends more than %d requests in a minute", program, maxRequests))
+	if minute := time.Now().Truncate(time.Minute); minute != r.minute {
+		r.minute = minute
+		clear(r.requests)
 	}
-}
-
-// minute begins another minute.
-func (r *record) minute() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	clear(r.requests)
+	if r.requests[program]++; r.requests[program] == maxRequests {
+		r.violations.add(fmt.Sprintf("%s sends more than %d requests in a minute", program, maxRequests))
+	}
 }
 
 // hubWrite follows a write to the hub's API.
@@ -88,7 +87,7 @@ func (r *record) hubWrite(w kubeapi.Write) {
 		cluster := w.Before.GetNamespace()
 		for name := range r.objects[cluster] {
 			if strings.HasPrefix(name, w.Before.GetName()+"-") {
-				r.faults.add(fmt.Sprintf("work %s/%s is gone from the hub, and its ConfigMap %s is on the cluster", cluster, w.Before.GetName(), name))
+				r.violations.add(fmt.Sprintf("work %s/%s is gone from the hub, and its ConfigMap %s is on the cluster", cluster, w.Before.GetName(), name))
 			}
 		}
 	}
@@ -118,7 +117,7 @@ func (r *record) written(object string, w kubeapi.Write) {
 		return
 	}
 	if newest := r.values[object]; r.signed && value < newest {
-		r.faults.add(fmt.Sprintf("agent writes declaration %d of ConfigMap %s over declaration %d", value, object, newest))
+		r.violations.add(fmt.Sprintf("agent writes declaration %d of ConfigMap %s over declaration %d", value, object, newest))
 	}
 	r.values[object] = max(value, r.values[object])
 }
@@ -145,6 +144,6 @@ func (r *record) clusterWrite(cluster string, w kubeapi.Write) {
 		if user == "" {
 			user = "the garbage collector"
 		}
-		r.faults.add(fmt.Sprintf("%s deletes ConfigMap %s of %s, which was declared all the time", user, name, cluster))
+		r.violations.add(fmt.Sprintf("%s deletes ConfigMap %s of %s, which was declared all the time", user, name, cluster))
 	}
 }

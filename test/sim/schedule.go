@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -35,26 +34,12 @@ func (w *World) later(most time.Duration, do func()) {
 // Run starts everything, lets things happen for Options.Faults, repairs what is broken, and waits until hub and clusters
 // agree. It returns what was wrong, in order.
 func (w *World) Run() []string {
-	minutes := time.NewTicker(time.Minute)
-	defer minutes.Stop()
-	done := make(chan struct{})
-	defer close(done)
-	go func() {
-		for {
-			select {
-			case <-minutes.C:
-				w.record.minute()
-			case <-done:
-				return
-			}
-		}
-	}()
 	w.hub.run()
 	for _, c := range w.clusters {
 		c.agent.run()
 	}
 	for end := time.Now().Add(w.o.Faults); time.Now().Before(end); {
-		w.pass(w.random.upTo(8 * time.Second))
+		w.advance(w.random.upTo(8 * time.Second))
 		w.happen()
 	}
 	w.trace.note("people", "end of the faults")
@@ -64,14 +49,14 @@ func (w *World) Run() []string {
 	w.timers = nil
 	w.agree()
 	w.stop()
-	return w.faults.all()
+	return w.violations.all()
 }
 
 // maxOutage is the longest time that something is away.
 const maxOutage = 90 * time.Second
 
-// pass lets time pass, and what is due in it happen.
-func (w *World) pass(d time.Duration) {
+// advance lets time go by, and what is due in it happen.
+func (w *World) advance(d time.Duration) {
 	end := time.Now().Add(d)
 	for {
 		slices.SortStableFunc(w.timers, func(a, b timer) int { return a.at.Compare(b.at) })
@@ -189,11 +174,11 @@ func (w *World) agree() {
 			w.trace.note("people", fmt.Sprintf("all agree after %v", w.agreedAfter))
 			return
 		}
-		w.pass(5 * time.Second)
+		w.advance(5 * time.Second)
 	}
-	slices.SortFunc(differences, cmp.Compare[string])
+	slices.Sort(differences)
 	for _, d := range differences {
-		w.faults.add(fmt.Sprintf("%v after the last fault: %s", maxAgreement, d))
+		w.violations.add(fmt.Sprintf("%v after the last fault: %s", maxAgreement, d))
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -17,8 +18,10 @@ import (
 	"k8s.io/klog/v2"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/security/signing"
 	"github.com/workwire/workwire/pkg/wire"
 	"github.com/workwire/workwire/test/kit"
+	"github.com/workwire/workwire/test/kit/keykit"
 )
 
 var (
@@ -57,33 +60,43 @@ func TestSeeds(t *testing.T) {
 	}
 }
 
+// writeKeys writes keys of a hub and of as many clusters into dir.
+func writeKeys(t *testing.T, dir string, clusters int) {
+	var names []wire.ClusterName
+	for i := range clusters {
+		names = append(names, clusterName(i))
+	}
+	keykit.Write(t, filepath.Join(dir, hubKey), filepath.Join(dir, trustedHubs), signing.TrustedKey{Sources: []wire.SourceID{source}})
+	keykit.Write(t, filepath.Join(dir, agentKey), filepath.Join(dir, trustedAgents), signing.TrustedKey{Clusters: names})
+}
+
 // runSeed runs a seed; in odd ones hub and agents sign.
 func runSeed(t *testing.T, seed uint64) {
 	o := Options{Seed: seed, Clusters: 3, Works: 10, Faults: 10 * time.Minute}
 	if seed%2 == 1 {
 		o.Keys = t.TempDir()
-		kit.NoError(t, WriteKeys(o.Keys, o.Clusters))
+		writeKeys(t, o.Keys, o.Clusters)
 	}
 	began := time.Now()
 	var w *World
-	var faults []string
+	var violations []string
 	var simulated time.Duration
 	synctest.Test(t, func(*testing.T) {
 		start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 		time.Sleep(time.Until(start))
 		w = New(o)
-		faults = w.Run()
+		violations = w.Run()
 		simulated = time.Since(start)
 	})
 	took := time.Since(began)
 	t.Logf("seed %d: %d lines, %s simulated in %s (%.0f times), agreed after %s, trace %s", seed, len(w.trace.lines), simulated.Round(time.Second), took.Round(time.Millisecond),
 		simulated.Seconds()/took.Seconds(), w.agreedAfter, w.trace.hash()[:12])
-	if *story || len(faults) > 0 {
+	if *story || len(violations) > 0 {
 		file := fmt.Sprintf("seed-%d.txt", seed)
 		kit.NoError(t, os.WriteFile(file, []byte(strings.Join(w.trace.lines, "\n")+"\n"), 0o600))
 		t.Logf("seed %d: what happened is in %s", seed, file)
 	}
-	for _, fault := range faults {
-		t.Errorf("seed %d: %s", seed, fault)
+	for _, violation := range violations {
+		t.Errorf("seed %d: %s", seed, violation)
 	}
 }

@@ -75,48 +75,48 @@ type Options struct {
 	Clusters int
 	Works    int           // of each cluster
 	Faults   time.Duration // how long there are changes and faults
-	// Keys is a directory of [WriteKeys], with which hub and agents sign, so that nothing that is replayed counts;
-	// empty: nobody signs.
+	// Keys is a directory with keys (keys.go), with which hub and agents sign, so that nothing that is replayed
+	// counts; empty: nobody signs.
 	Keys string
 }
 
 // World is a hub and clusters. Its methods are called by one goroutine.
 type World struct {
-	o        Options
-	random   *random
-	trace    *trace
-	logger   *slog.Logger // into trace
-	broker   *memory.Broker
-	hubAPI   *kubeapi.Server
-	people   versioned.Interface // of the hub's API, without faults
-	clusters []*cluster
-	hub      *program
-	flaky    *flaky // the ways to all API servers
-	liar     *liar  // the broker at its worst
-	timers   []timer
-	values   int // of ConfigMaps so far
-	faults   faults
-	record   *record
+	o          Options
+	random     *random
+	trace      *trace
+	logger     *slog.Logger // into trace
+	broker     *memory.Broker
+	hubAPI     *kubeapi.Server
+	people     versioned.Interface // of the hub's API, without faults
+	clusters   []*cluster
+	hub        *program
+	flaky      *flaky // the ways to all API servers
+	liar       *liar  // the broker at its worst
+	timers     []timer
+	values     int // of ConfigMaps so far
+	violations violations
+	record     *record
 
 	agreedAfter time.Duration
 }
 
-// faults are what was found to be wrong. It is safe for concurrent use.
-type faults struct {
+// violations are what was found to be wrong. It is safe for concurrent use.
+type violations struct {
 	mu    sync.Mutex
 	found []string
 }
 
-func (f *faults) add(text string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.found = append(f.found, time.Now().UTC().Format(clock)+" "+text)
+func (v *violations) add(text string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.found = append(v.found, time.Now().UTC().Format(clock)+" "+text)
 }
 
-func (f *faults) all() []string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.found
+func (v *violations) all() []string {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.found
 }
 
 // cluster is a cluster.
@@ -152,7 +152,7 @@ func New(o Options) *World {
 	}
 	w.logger = slog.New(slog.NewTextHandler(w.trace, &slog.HandlerOptions{Level: slog.LevelInfo}))
 	w.flaky.random, w.liar = w.random, &liar{random: w.random}
-	w.record = newRecord(&w.faults, o.Keys != "")
+	w.record = newRecord(&w.violations, o.Keys != "")
 	w.hubAPI.Observe(func(c kubeapi.Write) {
 		w.trace.write("hub", c)
 		w.record.hubWrite(c)
@@ -248,7 +248,7 @@ func (p *program) run() {
 	}
 	go func() {
 		if err := p.start(ctx, i); err != nil && !i.dead() {
-			p.world.faults.add(p.name + " ended: " + err.Error())
+			p.world.violations.add(p.name + " ended: " + err.Error())
 		}
 	}()
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/workwire/workwire/pkg/security/signing"
 	"github.com/workwire/workwire/pkg/wire"
 	"github.com/workwire/workwire/test/kit"
+	"github.com/workwire/workwire/test/kit/keykit"
 	"github.com/workwire/workwire/test/kit/world"
 )
 
@@ -119,12 +120,9 @@ func (p *patient) tooLarge() {
 // trusting is an agent that believes no event of this hub, which does not sign.
 func (p *patient) trusting(registry *prometheus.Registry) {
 	p.Helper()
-	key, err := signing.NewKey()
-	kit.NoError(p, err)
-	file := p.TempDir() + "/trusted-keys.yaml"
-	data, err := signing.FormatTrustedKeys(signing.TrustedKey{PublicKey: key.Public(), Sources: []wire.SourceID{source}})
-	kit.NoError(p, err)
-	kit.NoError(p, writeFile(file, data))
+	dir := p.TempDir()
+	file := dir + "/trusted-keys.yaml"
+	keykit.Write(p, dir+"/signing.key", file, signing.TrustedKey{Sources: []wire.SourceID{source}})
 	trusted, err := signing.OpenTrustedKeys(signing.TrustedKeysConfig{File: file, Logger: p.log.Logger()})
 	kit.NoError(p, err)
 	p.agent(func(c *agent.Config) { c.TrustedKeys, c.Registerer = trusted, registry })

@@ -20,8 +20,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 )
 
-type ownerReference = metav1.OwnerReference
-
 // change carries out a request that is no watch. It returns what to answer.
 func (s *Server) change(r *http.Request, t target, body []byte) (any, *apierrors.StatusError) {
 	s.mu.Lock()
@@ -301,7 +299,7 @@ func (s *Server) remove(user string, kind Kind, k key) *Object {
 // disown takes an owner from all that it owns.
 func (s *Server) disown(user string, owner types.UID) {
 	for k, o := range s.store.objects {
-		owned := func(r ownerReference) bool { return r.UID == owner }
+		owned := func(r metav1.OwnerReference) bool { return r.UID == owner }
 		if slices.ContainsFunc(o.GetOwnerReferences(), owned) {
 			after := o.DeepCopy()
 			after.SetOwnerReferences(slices.DeleteFunc(after.GetOwnerReferences(), owned))

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -96,7 +97,7 @@ func (s *store) orphans() []key {
 	var found []key
 	for k, o := range s.objects {
 		owners := o.GetOwnerReferences()
-		if len(owners) > 0 && o.GetDeletionTimestamp() == nil && !slices.ContainsFunc(owners, func(r ownerReference) bool { return exist[r.UID] }) {
+		if len(owners) > 0 && o.GetDeletionTimestamp() == nil && !slices.ContainsFunc(owners, func(r metav1.OwnerReference) bool { return exist[r.UID] }) {
 			found = append(found, k)
 		}
 	}

@@ -93,7 +93,7 @@ func (w *watcher) run(ctx context.Context) error {
 			return w.out.Encode(map[string]any{"type": watch.Error, "object": status})
 		}
 		for _, c := range changes {
-			if err := w.pass(c); err != nil {
+			if err := w.dispatch(c); err != nil {
 				return nil //nolint:nilerr // the client has gone, or ctx has ended
 			}
 			w.version = c.version
@@ -111,8 +111,8 @@ func (w *watcher) run(ctx context.Context) error {
 	}
 }
 
-// pass sends a change if it concerns the watch.
-func (w *watcher) pass(c change) error {
+// dispatch sends a change if it concerns the watch.
+func (w *watcher) dispatch(c change) error {
 	if c.key.resource != w.target.kind.GroupResource() || w.target.namespace != "" && c.key.namespace != w.target.namespace {
 		return nil
 	}

@@ -1,7 +1,6 @@
 package trust_test
 
 import (
-	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -13,16 +12,14 @@ import (
 	"github.com/workwire/workwire/pkg/security/signing"
 	"github.com/workwire/workwire/pkg/wire"
 	"github.com/workwire/workwire/test/kit"
+	"github.com/workwire/workwire/test/kit/keykit"
 )
 
 // TestRefusedEventsAreCountedAndFewAreLogged: a broker that forges a thousand events writes ten lines.
 func TestRefusedEventsAreCountedAndFewAreLogged(t *testing.T) {
-	key, err := signing.NewKey()
-	kit.NoError(t, err)
-	data, err := signing.FormatTrustedKeys(signing.TrustedKey{PublicKey: key.Public(), Sources: []wire.SourceID{"hub1"}})
-	kit.NoError(t, err)
-	path := filepath.Join(t.TempDir(), "trusted-keys.yaml")
-	kit.NoError(t, os.WriteFile(path, data, 0o600))
+	dir := t.TempDir()
+	path := filepath.Join(dir, "trusted-keys.yaml")
+	keykit.Write(t, filepath.Join(dir, "signing.key"), path, signing.TrustedKey{Sources: []wire.SourceID{"hub1"}})
 	keys, err := signing.OpenTrustedKeys(signing.TrustedKeysConfig{File: path})
 	kit.NoError(t, err)
 	registry := prometheus.NewRegistry()
