@@ -30,8 +30,8 @@ import (
 	"github.com/workwire/workwire/pkg/transport/mqtt"
 	"github.com/workwire/workwire/pkg/wire"
 	"github.com/workwire/workwire/test/kit"
-	"github.com/workwire/workwire/test/kit/keykit"
 	"github.com/workwire/workwire/test/kit/controlplane"
+	"github.com/workwire/workwire/test/kit/keykit"
 	"github.com/workwire/workwire/test/kit/world"
 )
 

@@ -21,8 +21,6 @@ import (
 	"github.com/workwire/workwire/test/kit/world"
 )
 
-func writeFile(path string, data []byte) error { return os.WriteFile(path, data, 0o600) }
-
 // limited returns a configuration of the cluster's API for a user who may read much, and write these
 // resources and what an agent needs besides.
 func (p *patient) limited(resources ...string) *rest.Config {

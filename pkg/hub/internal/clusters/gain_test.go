@@ -8,10 +8,12 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
 	"github.com/workwire/workwire/pkg/hub/internal/clusters"
+	"github.com/workwire/workwire/pkg/hub/internal/controller"
 	"github.com/workwire/workwire/pkg/hub/internal/leadership"
 	"github.com/workwire/workwire/pkg/hub/internal/works"
 	"github.com/workwire/workwire/pkg/wire"
@@ -128,8 +130,10 @@ func TestClaimedAgain(t *testing.T) {
 	back := sync.OnceFunc(func() { w.update(name, labelled("b")) })
 	catchUps := make(chan chan struct{}) // each is closed when the caches have caught up
 	var shard *leadership.Shard
+	var cache *controller.Cache[*clusterv1.ManagedCluster]
 	f := w.start(func(c *clusters.Config) {
 		c.AutoRegister = false
+		cache = c.Informers.ManagedClusters()
 		c.Client = versioned.NewForConfigOrDie(kit.Intercept(plane.REST(), func(next http.RoundTripper, request *http.Request) (*http.Response, error) {
 			if request.Method == http.MethodPatch && !shard.Serves(wire.ClusterName(name)) && heldBy("me")(w.get(name)) {
 				back() // while the hub lets the cluster go
@@ -137,7 +141,7 @@ func TestClaimedAgain(t *testing.T) {
 			return next.RoundTrip(request)
 		}))
 		shard = leadership.NewShard(leadership.ShardConfig{
-			Hub: "me", Selector: selector, ManagedClusters: c.Informers.ManagedClusters(),
+			Hub: "me", Selector: selector, ManagedClusters: cache,
 			CatchUpWorks: func(ctx context.Context) bool {
 				caughtUp := make(chan struct{})
 				select {
@@ -169,7 +173,10 @@ func TestClaimedAgain(t *testing.T) {
 	w.update(name, labelled("a"))
 	w.await(name, "let go", heldBy(""))
 	w.update(name, labelled("b"))
-	w.await(name, "claimed again", heldBy("me"))
+	kit.True(t, "the hub knows that it has claimed the cluster again", func() bool {
+		latest, _ := cache.Latest(types.NamespacedName{Name: name})
+		return heldBy("me")(latest)
+	})
 	close(first)
 	second := kit.Receive(t, "the hub catches up with the second claim", catchUps)
 	if shard.Serves(wire.ClusterName(name)) {
