@@ -89,7 +89,7 @@ lane_integration() {
 	ended
 	step hack/test.sh --alone
 	step make bench BENCHFLAGS=--quick ONLY='one work'
-	step make simulate SEEDS=2 TWICE=1
+	later make simulate SEEDS=2 TWICE=1
 	later make fuzz MINUTES=1 FUZZTIME=5s PACKAGES="./broker/packet ./pkg/wire"
 }
 

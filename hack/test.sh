@@ -21,7 +21,7 @@ if [ "$mode" = --unit ]; then
 	exec bin/testrun "go test $flags ${unit[*]}"
 fi
 
-# One for each core runs at a time, those that take longest first. Beside them, one at a time, those that run our programs from outside,
+# With the race detector one for each core runs at a time, those that take longest first. Beside them, one at a time, those that run our programs from outside,
 # which mostly wait.
 outside=(./test/faults ./cmd/demo/internal/demo)
 deploy=./test/deploy
@@ -41,7 +41,8 @@ if [ "$mode" = --alone ]; then
 	exec bin/testrun "go test $flags $hostile -for 1m" "go test $flags ./test/faults -run ^TestSoak\$ -soak 1m -seed 521"
 fi
 if [ "$mode" != --all ]; then
-	exec bin/testrun "go test $flags $deploy ${slow[*]} ${rest[*]}" beside "${beside[@]}"
+	# One more than there are cores: half of the time they wait.
+	exec bin/testrun "go test $flags -p $(($(nproc) + 1)) $deploy ${slow[*]} ${rest[*]}" beside "${beside[@]}"
 fi
 hack/helm.sh >/dev/null
 export WORKWIRE_TEST_ALL=1

@@ -2,7 +2,6 @@ package symptoms
 
 import (
 	"context"
-	"os"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
