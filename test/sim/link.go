@@ -58,7 +58,7 @@ func (l *link) Publish(ctx context.Context, topic string, e cloudevents.Event) e
 		return transport.ErrNotConnected
 	}
 	err := l.Transport.Publish(ctx, topic, e)
-	l.trace.note(l.id, fmt.Sprintf("publishes %s to %s: %v", describe(e), topic, err))
+	l.trace.message(l.id, "publishes", e, fmt.Sprintf(" to %s: %v", topic, err))
 	return err
 }
 
@@ -70,7 +70,7 @@ func (l *link) Run(ctx context.Context, h transport.Handler) error {
 		one.Lock()
 		defer one.Unlock()
 		if ctx.Err() == nil && !l.dead() {
-			l.trace.note(l.id, fmt.Sprintf("receives %s on %s%s", describe(m.Event), m.Topic, how))
+			l.trace.message(l.id, "receives", m.Event, " on "+m.Topic+how)
 			received(ctx, m)
 		}
 	}
@@ -80,7 +80,7 @@ func (l *link) Run(ctx context.Context, h transport.Handler) error {
 		again.Event, again.Ack = m.Event.Clone(), func() {}
 		switch what {
 		case lost:
-			l.trace.note("broker", fmt.Sprintf("loses %s to %s", describe(m.Event), l.id))
+			l.trace.message("broker", "loses", m.Event, " to "+l.id)
 			m.Ack()
 			return
 		case late:

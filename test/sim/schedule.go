@@ -38,10 +38,13 @@ func (w *World) Run() []string {
 	for _, c := range w.clusters {
 		c.agent.run()
 	}
-	for end := time.Now().Add(w.o.Faults); time.Now().Before(end); {
+	for n, end := 1, time.Now().Add(w.o.Faults); time.Now().Before(end); n++ {
+		w.random.restart(w.o.Seed, 2*n)
 		w.advance(w.random.upTo(8 * time.Second))
-		w.happen()
+		w.random.restart(w.o.Seed, 2*n+1)
+		w.happen(n)
 	}
+	w.random.restart(w.o.Seed, 0)
 	w.trace.note("people", "end of the faults")
 	for _, t := range w.timers { // each repairs something
 		t.do()
@@ -71,7 +74,8 @@ func (w *World) advance(d time.Duration) {
 	time.Sleep(time.Until(end))
 }
 
-func (w *World) happen() {
+// happen has the number-th decision happen.
+func (w *World) happen(number int) {
 	total := 0
 	for _, h := range happenings {
 		total += h.weight
@@ -79,7 +83,9 @@ func (w *World) happen() {
 	n := w.random.intN(total)
 	for _, h := range happenings {
 		if n -= h.weight; n < 0 {
-			h.do(w)
+			if w.decide(number, h) {
+				h.do(w)
+			}
 			return
 		}
 	}

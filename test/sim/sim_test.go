@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"bytes"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
@@ -28,7 +30,14 @@ var (
 	story = flag.Bool("story", false, "keep what happened in the file seed-N.txt here, as it is kept of a seed that fails")
 	first = flag.Uint64("seed", 1, "the first seed")
 	seeds = flag.Int("seeds", 20, "how many seeds to run")
+	into  = flag.String("outcome", "", "write the outcome of the seed into this file, as JSON")
+
+	leaveOut Numbers
 )
+
+func init() {
+	flag.Var(&leaveOut, "leave-out", "numbers of decisions that do not happen, as in 3,7-12")
+}
 
 // TestMain makes what the process shares before the first bubble: a channel that is made in a bubble cannot be used in
 // another one.
@@ -56,7 +65,7 @@ func TestMain(m *testing.M) {
 
 func TestSeeds(t *testing.T) {
 	for seed := *first; seed < *first+uint64(*seeds) && !t.Failed(); seed++ { //nolint:gosec // not negative
-		runSeed(t, seed)
+		runSeed(t, seed, leaveOut)
 	}
 }
 
@@ -70,9 +79,9 @@ func writeKeys(t *testing.T, dir string, clusters int) {
 	keykit.Write(t, filepath.Join(dir, agentKey), filepath.Join(dir, trustedAgents), signing.TrustedKey{Clusters: names})
 }
 
-// runSeed runs a seed; in odd ones hub and agents sign.
-func runSeed(t *testing.T, seed uint64) {
-	o := Options{Seed: seed, Clusters: 3, Works: 10, Faults: 10 * time.Minute}
+// runSeed runs a seed, without some of its decisions; in odd ones hub and agents sign.
+func runSeed(t *testing.T, seed uint64, leaveOut Numbers) {
+	o := Options{Seed: seed, Clusters: 3, Works: 10, Faults: 10 * time.Minute, LeaveOut: leaveOut}
 	if seed%2 == 1 {
 		o.Keys = t.TempDir()
 		writeKeys(t, o.Keys, o.Clusters)
@@ -89,14 +98,55 @@ func runSeed(t *testing.T, seed uint64) {
 		simulated = time.Since(start)
 	})
 	took := time.Since(began)
-	t.Logf("seed %d: %d lines, %s simulated in %s (%.0f times), agreed after %s, trace %s", seed, len(w.trace.lines), simulated.Round(time.Second), took.Round(time.Millisecond),
+	t.Logf("seed %d: %d lines, %s simulated in %s (%.0f times), agreed after %s, trace %s", seed, len(w.trace.entries), simulated.Round(time.Second), took.Round(time.Millisecond),
 		simulated.Seconds()/took.Seconds(), w.agreedAfter, w.trace.hash()[:12])
-	if *story || len(violations) > 0 {
-		file := fmt.Sprintf("seed-%d.txt", seed)
-		kit.NoError(t, os.WriteFile(file, []byte(strings.Join(w.trace.lines, "\n")+"\n"), 0o600))
-		t.Logf("seed %d: what happened is in %s", seed, file)
-	}
 	for _, violation := range violations {
 		t.Errorf("seed %d: %s", seed, violation)
 	}
+	if *into != "" {
+		writeOutcome(t, *into, w)
+	}
+	if *story || len(violations) > 0 {
+		tell(t, seed, w.trace.story())
+	}
+}
+
+// outcome is what the shrinker (test/sim/replay) must know of a run.
+type outcome struct {
+	Decisions []*decision `json:"decisions"`
+	Wrong     []wrong     `json:"wrong"`
+}
+
+// wrong is something that is not as it must be.
+type wrong struct {
+	At   time.Time `json:"at"`
+	Text string    `json:"text"`
+}
+
+func writeOutcome(t *testing.T, file string, w *World) {
+	o := outcome{Decisions: w.trace.decisions}
+	for i := range w.trace.entries {
+		if e := &w.trace.entries[i]; e.actor == check {
+			o.Wrong = append(o.Wrong, wrong{e.at, e.what})
+		}
+	}
+	text, err := json.Marshal(o)
+	kit.NoError(t, err)
+	kit.NoError(t, os.WriteFile(file, text, 0o600))
+}
+
+// tell writes the story of a seed, as a text and as a page, and says how it ends.
+func tell(t *testing.T, seed uint64, steps []step) {
+	var text strings.Builder
+	for i := range steps {
+		fmt.Fprintln(&text, &steps[i])
+	}
+	end := strings.Join(firstWrong(steps), "\n")
+	fmt.Fprintf(&text, "\n%s\n", end)
+	file := fmt.Sprintf("seed-%d.txt", seed)
+	kit.NoError(t, os.WriteFile(file, []byte(text.String()), 0o600))
+	var page bytes.Buffer
+	kit.NoError(t, writeLanes(&page, fmt.Sprintf("Seed %d", seed), steps))
+	kit.NoError(t, os.WriteFile(fmt.Sprintf("seed-%d.html", seed), page.Bytes(), 0o600))
+	t.Logf("seed %d: what happened is in %s, and as a page in seed-%d.html\n%s", seed, file, seed, end)
 }

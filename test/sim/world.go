@@ -75,6 +75,7 @@ type Options struct {
 	Clusters int
 	Works    int           // of each cluster
 	Faults   time.Duration // how long there are changes and faults
+	LeaveOut Numbers       // decisions that do not happen
 	// Keys is a directory with keys (keys.go), with which hub and agents sign, so that nothing that is replayed
 	// counts; empty: nobody signs.
 	Keys string
@@ -103,6 +104,7 @@ type World struct {
 
 // violations are what was found to be wrong. It is safe for concurrent use.
 type violations struct {
+	trace *trace
 	mu    sync.Mutex
 	found []string
 }
@@ -110,6 +112,7 @@ type violations struct {
 func (v *violations) add(text string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	v.trace.note(check, text)
 	v.found = append(v.found, time.Now().UTC().Format(clock)+" "+text)
 }
 
@@ -151,7 +154,8 @@ func New(o Options) *World {
 		flaky: &flaky{},
 	}
 	w.logger = slog.New(slog.NewTextHandler(w.trace, &slog.HandlerOptions{Level: slog.LevelInfo}))
-	w.flaky.random, w.liar = w.random, &liar{random: w.random}
+	network := &random{r: rand.New(rand.NewPCG(o.Seed, 1<<32))} //nolint:gosec // likewise
+	w.flaky.random, w.liar, w.violations.trace = network, &liar{random: network}, w.trace
 	w.record = newRecord(&w.violations, o.Keys != "")
 	w.hubAPI.Observe(func(c kubeapi.Write) {
 		w.trace.write("hub", c)
