@@ -40,7 +40,12 @@ type step struct {
 	Works []string `json:"works,omitempty"` // as cluster/name
 }
 
-func (s *step) String() string { return s.At + "  " + s.Text }
+func (s *step) String() string {
+	if s.Kind == wrongStep {
+		return s.At + "  WRONG: " + s.Text
+	}
+	return s.At + "  " + s.Text
+}
 
 // teller turns the entries of a trace into sentences. It remembers what they have said.
 type teller struct {
@@ -189,7 +194,7 @@ func (t *teller) meaning(e *entry) (string, []string) {
 	case *wire.SpecDelta:
 		return about(string(m.Of.UID), "what has changed in generation %d of work %s", m.Of.Generation, t.work(string(m.Of.UID)))
 	case *wire.Status:
-		return about(string(m.UID), "the status of work %s: %s", t.work(string(m.UID)), conditions(m.Status.Conditions))
+		return about(string(m.UID), "the status of work %s, %s", t.work(string(m.UID)), conditions(m.Status.Conditions))
 	case *wire.StatusDelta:
 		return about(string(m.Of.UID), "what has changed in the status of work %s, for generation %d", t.work(string(m.Of.UID)), m.Of.Generation)
 	case *wire.SpecResync:
@@ -225,6 +230,9 @@ func (t *teller) version(uid string, generation wire.Generation) string {
 	if t.names[uid] == "" {
 		return ""
 	}
+	if generation == 0 {
+		return t.work(uid)
+	}
 	return fmt.Sprintf("%s generation %d", t.work(uid), generation)
 }
 
@@ -246,7 +254,7 @@ func list[T any](items []T, say func(T) string) string {
 func (t *teller) work(uid string) string {
 	name := t.names[uid]
 	if name == "" {
-		return uid
+		return uid + " (which there is not)"
 	}
 	if t.lives[name] > 1 {
 		return fmt.Sprintf("%s (number %d of that name)", name, t.life[uid])
@@ -255,7 +263,14 @@ func (t *teller) work(uid string) string {
 }
 
 // withNames replaces UIDs by the names of works.
-func (t *teller) withNames(text string) string { return uidIn.ReplaceAllStringFunc(text, t.work) }
+func (t *teller) withNames(text string) string {
+	return uidIn.ReplaceAllStringFunc(text, func(uid string) string {
+		if t.names[uid] == "" {
+			return uid
+		}
+		return t.work(uid)
+	})
+}
 
 // manifests says which values ConfigMaps are to have.
 func manifests(list []workv1.Manifest) string {
@@ -275,20 +290,24 @@ func manifests(list []workv1.Manifest) string {
 
 // conditions says what is true for which generation, and why the rest is not.
 func conditions(list []metav1.Condition) string {
-	var parts []string
+	said := map[int64][]string{}
 	for i := range list {
 		c := &list[i]
-		part := fmt.Sprintf("%s for generation %d", c.Type, c.ObservedGeneration)
+		text := c.Type
 		if c.Status != metav1.ConditionTrue {
 			reason, _, _ := strings.Cut(c.Message, ":")
-			part = fmt.Sprintf("not %s (%s)", part, strings.TrimSuffix(reason, "."))
+			text = fmt.Sprintf("not %s (%s)", c.Type, strings.TrimSuffix(reason, "."))
 		}
-		parts = append(parts, part)
+		said[c.ObservedGeneration] = append(said[c.ObservedGeneration], text)
+	}
+	var parts []string
+	for _, generation := range slices.Sorted(maps.Keys(said)) {
+		parts = append(parts, fmt.Sprintf("for generation %d: %s", generation, strings.Join(said[generation], ", ")))
 	}
 	if len(parts) == 0 {
 		return "no conditions"
 	}
-	return strings.Join(parts, ", ")
+	return strings.Join(parts, "; ")
 }
 
 func (t *teller) tellWrite(e *entry) step {
@@ -356,10 +375,10 @@ func (t *teller) workWrite(e *entry, w *kubeapi.Write, o *kubeapi.Object) string
 	case verb(w) == "begins to delete":
 		newest.deleted = e.at.UTC().Format(clock)
 		return "deletes work " + t.work(uid)
-	case len(w.Before.GetFinalizers()) != len(w.After.GetFinalizers()):
-		return fmt.Sprintf("changes the finalizers of work %s: %v", t.work(uid), w.After.GetFinalizers())
+	case len(w.Before.GetFinalizers()) < len(w.After.GetFinalizers()):
+		return "sets its finalizer on work " + t.work(uid)
 	}
-	return fmt.Sprintf("writes the status of work %s: %s", t.work(uid), conditions(work.Status.Conditions))
+	return fmt.Sprintf("writes the status of work %s, %s", t.work(uid), conditions(work.Status.Conditions))
 }
 
 func workFrom(o *kubeapi.Object) *workv1.ManifestWork {
