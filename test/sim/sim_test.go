@@ -98,6 +98,9 @@ func runSeed(t *testing.T, seed uint64, leaveOut Numbers) {
 		simulated = time.Since(start)
 	})
 	took := time.Since(began)
+	if o.Keys != "" {
+		violations = append(violations, checkHistories(w.trace)...)
+	}
 	t.Logf("seed %d: %d lines, %s simulated in %s (%.0f times), agreed after %s, trace %s", seed, len(w.trace.entries), simulated.Round(time.Second), took.Round(time.Millisecond),
 		simulated.Seconds()/took.Seconds(), w.agreedAfter, w.trace.hash()[:12])
 	for _, violation := range violations {
