@@ -69,6 +69,27 @@ func TestSeeds(t *testing.T) {
 	}
 }
 
+// TestCorpus runs the seeds that have found something.
+func TestCorpus(t *testing.T) {
+	text, err := os.ReadFile("testdata/corpus")
+	kit.NoError(t, err)
+	for line := range strings.Lines(string(text)) {
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		var seed uint64
+		var without Numbers
+		fields := strings.Fields(line)
+		if len(fields) < 3 {
+			t.Fatalf("line %q: want a seed, what is left out, and what it has found", line)
+		}
+		_, err := fmt.Sscan(fields[0], &seed)
+		kit.NoError(t, err)
+		kit.NoError(t, without.Set(strings.TrimPrefix(fields[1], "-")))
+		runSeed(t, seed, without)
+	}
+}
+
 // writeKeys writes keys of a hub and of as many clusters into dir.
 func writeKeys(t *testing.T, dir string, clusters int) {
 	var names []wire.ClusterName
@@ -101,8 +122,11 @@ func runSeed(t *testing.T, seed uint64, leaveOut Numbers) {
 	if o.Keys != "" {
 		violations = append(violations, checkHistories(w.trace)...)
 	}
-	t.Logf("seed %d: %d lines, %s simulated in %s (%.0f times), agreed after %s, trace %s", seed, len(w.trace.entries), simulated.Round(time.Second), took.Round(time.Millisecond),
-		simulated.Seconds()/took.Seconds(), w.agreedAfter, w.trace.hash()[:12])
+	speed := fmt.Sprintf(" in %s (%.0f times)", took.Round(time.Millisecond), simulated.Seconds()/took.Seconds())
+	if *into != "" {
+		speed = "" // the clock that the shrinker gives it is none
+	}
+	t.Logf("seed %d: %d lines, %s simulated%s, agreed after %s, trace %s", seed, len(w.trace.entries), simulated.Round(time.Second), speed, w.agreedAfter, w.trace.hash()[:12])
 	for _, violation := range violations {
 		t.Errorf("seed %d: %s", seed, violation)
 	}

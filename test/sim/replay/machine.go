@@ -115,8 +115,8 @@ func (m *machine) run(ctx context.Context, t trial, story bool, keep string) (*r
 	return r, err
 }
 
-// noise is what go test says of each test.
-var noise = regexp.MustCompile(`(?m)^(=== RUN.*|--- .*|PASS|FAIL)\n`)
+// noise is what go test says of each test, and where.
+var noise = regexp.MustCompile(`(?m)^(=== RUN.*\n|--- .*\n|PASS\n|FAIL\n| *\w+_test\.go:\d+: )`)
 
 // plain returns what a test has said.
 func plain(output string) string {

@@ -14,13 +14,19 @@ import (
 
 // shrinker leaves out decisions of a seed, as long as it still fails.
 type shrinker struct {
-	machine *machine
-	seed    uint64
-	kind    string     // of what is wrong
-	all     []decision // of the whole run
-	kept    []decision
-	trials  int
-	began   time.Time
+	run    func(context.Context, trial) (*result, error)
+	seed   uint64
+	kind   string     // of what is wrong
+	all    []decision // of the whole run
+	kept   []decision
+	trials int
+	began  time.Time
+}
+
+func newShrinker(run func(context.Context, trial) (*result, error), seed uint64, first *result) *shrinker {
+	s := &shrinker{run: run, seed: seed, kind: kindOf(first.Wrong[0].Text), all: first.Decisions, began: time.Now()}
+	s.kept = slices.DeleteFunc(slices.Clone(s.all), func(d decision) bool { return d.LeftOut })
+	return s
 }
 
 // shrink looks for few decisions of t with which the same is wrong. It tells their story.
@@ -32,10 +38,9 @@ func shrink(ctx context.Context, m *machine, t trial, dir string) error {
 	if len(first.Wrong) == 0 {
 		return fmt.Errorf("%s does not fail: there is nothing to shrink", t)
 	}
-	s := &shrinker{machine: m, seed: t.seed, kind: kindOf(first.Wrong[0].Text), all: first.Decisions, began: time.Now()}
-	s.kept = slices.DeleteFunc(slices.Clone(s.all), func(d decision) bool { return d.LeftOut })
+	s := newShrinker(func(ctx context.Context, t trial) (*result, error) { return m.run(ctx, t, false, "") }, t.seed, first)
 	fmt.Printf("%s: %s\nIt has %s. Which can be left out?\n", first.Wrong[0].At.UTC().Format("15:04:05.000"), first.Wrong[0].Text, count(s.kept))
-	if err := s.run(ctx, first.Wrong[0].At); err != nil {
+	if err := s.search(ctx, first.Wrong[0].At); err != nil {
 		return err
 	}
 	smallest := trial{s.seed, s.leftOut(s.kept)}
@@ -52,8 +57,8 @@ func shrink(ctx context.Context, m *machine, t trial, dir string) error {
 	return nil
 }
 
-// run leaves out what comes later than at, then each kind of fault, each work, and then ever smaller parts.
-func (s *shrinker) run(ctx context.Context, at time.Time) error {
+// search leaves out what comes later than at, then each kind of fault, each work, and then ever smaller parts.
+func (s *shrinker) search(ctx context.Context, at time.Time) error {
 	if err := s.without(ctx, []group{{"what comes later", func(d decision) bool { return d.At.After(at) }}}); err != nil {
 		return err
 	}
@@ -143,7 +148,7 @@ func (s *shrinker) try(ctx context.Context, groups []group) (int, error) {
 		s.trials++
 		go func() {
 			defer func() { done <- struct{}{} }()
-			result, err := s.machine.run(ctx, trial{s.seed, s.leftOut(rest)}, false, "")
+			result, err := s.run(ctx, trial{s.seed, s.leftOut(rest)})
 			errs[i] = err
 			fails[i] = err == nil && slices.ContainsFunc(result.Wrong, func(w wrong) bool { return kindOf(w.Text) == s.kind })
 		}()
