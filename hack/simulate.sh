@@ -44,4 +44,4 @@ EOF
 go mod edit -replace "$module=$out/bbolt" "$out/build.mod"
 hack/with-progress.sh env GOOS=wasip1 GOARCH=wasm CGO_ENABLED=0 go test -modfile "$out/build.mod" -ldflags "-s -w" -vet=off -c -o "$out/sim.wasm" ./test/sim
 go build -C test/sim/replay -o "$out/replay" .
-exec "$out/replay" -corpus test/sim/testdata/corpus "$@" "$out/sim.wasm" "$out"
+exec "$out/replay" "$@" "$out/sim.wasm" "$out"

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -60,6 +61,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, "the compression was not used:", err)
 		os.Exit(1)
 	}
+	debug.SetGCPercent(400) // a run is short
 	os.Exit(m.Run())
 }
 
