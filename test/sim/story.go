@@ -496,13 +496,22 @@ func firstWrong(steps []step) []string {
 		s := &steps[i]
 		own := slices.ContainsFunc(s.Works, func(work string) bool { return slices.Contains(wrong.Works, work) })
 		began = began || own
-		if s.Kind != logStep && (own || began && s.Kind == faultStep && len(s.Works) == 0) {
+		if s.Kind != logStep && (own || began && s.Kind == faultStep && touches(s, wrong.Works)) {
 			before = append(before, "  "+s.String())
 		}
 	}
 	lines = append(lines, "", fmt.Sprintf("What had happened to %s until then, and what was broken (the last %d of %d steps):",
 		strings.Join(wrong.Works, ", "), min(len(before), maxBefore), len(before)))
 	return append(lines, before[max(0, len(before)-maxBefore):]...)
+}
+
+// touches reports whether a fault is one of no cluster, or of the cluster of one of the works, but of no other work.
+func touches(s *step, works []string) bool {
+	clusters := clusterIn.FindAllString(s.Text, -1)
+	return len(s.Works) == 0 && (len(clusters) == 0 || slices.ContainsFunc(works, func(work string) bool {
+		cluster, _, _ := strings.Cut(work, "/")
+		return slices.Contains(clusters, cluster)
+	}))
 }
 
 // maxBefore is how many steps before the first wrong state are told again.

@@ -11,18 +11,20 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
 	"time"
 
 	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/experimental"
 	"github.com/tetratelabs/wazero/imports/wasi_snapshot_preview1"
 	"github.com/tetratelabs/wazero/sys"
 )
 
 // machine runs the tests, each seed from the start. It is safe for concurrent use.
 type machine struct {
-	runtime wazero.Runtime
-	module  wazero.CompiledModule
+	machines wazero.Runtime
+	module   wazero.CompiledModule
 }
 
 func newMachine(ctx context.Context, file string) (*machine, error) {
@@ -34,12 +36,12 @@ func newMachine(ctx context.Context, file string) (*machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	runtime := wazero.NewRuntimeWithConfig(ctx, wazero.NewRuntimeConfig().WithCompilationCache(cache))
-	if _, err := wasi_snapshot_preview1.Instantiate(ctx, runtime); err != nil {
+	machines := wazero.NewRuntimeWithConfig(ctx, wazero.NewRuntimeConfig().WithCompilationCache(cache))
+	if _, err := wasi_snapshot_preview1.Instantiate(ctx, machines); err != nil {
 		return nil, err
 	}
-	module, err := runtime.CompileModule(ctx, code)
-	return &machine{runtime, module}, err
+	module, err := machines.CompileModule(experimental.WithCompilationWorkers(ctx, runtime.GOMAXPROCS(0)), code)
+	return &machine{machines, module}, err
 }
 
 // trial is a seed, some of whose decisions do not happen.
@@ -93,7 +95,7 @@ func (m *machine) run(ctx context.Context, t trial, story bool, keep string) (*r
 	var out bytes.Buffer
 	told := map[bool]string{false: "-story=0", true: "-story=1"}[story]
 	args := []string{"sim", "-test.v", "-test.run=^TestSeeds$", "-test.timeout=0", "-seeds=1", fmt.Sprintf("-seed=%d", t.seed), "-leave-out=" + t.leaveOut, "-outcome=/outcome.json", told}
-	module, err := m.runtime.InstantiateModule(ctx, m.module, surroundings(dir).WithArgs(args...).WithStdout(&out).WithStderr(&out))
+	module, err := m.machines.InstantiateModule(ctx, m.module, surroundings(dir).WithArgs(args...).WithStdout(&out).WithStderr(&out))
 	if module != nil {
 		_ = module.Close(ctx)
 	}

@@ -172,7 +172,7 @@ func (r *runner) one(ctx context.Context, t trial) func() error {
 		}
 		fmt.Print(result.output)
 		if result.failed {
-			return fmt.Errorf("%w; again: make simulate %s, shorter: make simulate SHRINK=1 %s", errFailed, t, t)
+			return fmt.Errorf("%w; again: make simulate SEEDS=1 %s; with less: make simulate SHRINK=1 %s", errFailed, t, t)
 		}
 		return nil
 	}
