@@ -7,7 +7,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 module=github.com/go-gremlins/gremlins/cmd/gremlins@v0.6.0
-[ $# -gt 0 ] || set -- pkg/hub/internal/rollout pkg/runtime/leader pkg/agent/internal/inbox pkg/agent/internal/strategy/plan pkg/hub/revisions
+[ $# -gt 0 ] || set -- pkg/hub/internal/rollout pkg/agent/internal/inbox pkg/agent/internal/strategy/plan pkg/hub/revisions
 tools=$(mktemp -d)
 trap 'rm -rf "$tools"' EXIT
 (cd "$tools" && GOFLAGS=-trimpath CGO_ENABLED=0 GOBIN="$tools" go install "$module")

@@ -17,6 +17,7 @@ type shrinker struct {
 	run    func(context.Context, trial) (*result, error)
 	seed   uint64
 	kind   string     // of what is wrong
+	work   string     // that it is about, as cluster/name; empty if it names none
 	all    []decision // of the whole run
 	kept   []decision
 	trials int
@@ -24,7 +25,7 @@ type shrinker struct {
 }
 
 func newShrinker(run func(context.Context, trial) (*result, error), seed uint64, first *result) *shrinker {
-	s := &shrinker{run: run, seed: seed, kind: kindOf(first.Wrong[0].Text), all: first.Decisions, began: time.Now()}
+	s := &shrinker{run: run, seed: seed, kind: kindOf(first.Wrong[0].Text), work: workOf(first.Wrong[0].Text), all: first.Decisions, began: time.Now()}
 	s.kept = slices.DeleteFunc(slices.Clone(s.all), func(d decision) bool { return d.LeftOut })
 	return s
 }
@@ -57,10 +58,17 @@ func shrink(ctx context.Context, m *machine, t trial, dir string) error {
 	return nil
 }
 
-// search leaves out what comes later than at, then each kind of fault, each work, and then ever smaller parts.
+// search leaves out what comes later than at, what is about other works, all faults, then each kind of fault, each
+// work, and then ever smaller parts.
 func (s *shrinker) search(ctx context.Context, at time.Time) error {
-	if err := s.without(ctx, []group{{"what comes later", func(d decision) bool { return d.At.After(at) }}}); err != nil {
-		return err
+	for _, g := range []group{
+		{"what comes later", func(d decision) bool { return d.At.After(at) }},
+		{"changes of other works", func(d decision) bool { return !d.Fault && s.work != "" && !slices.Contains(d.Works, s.work) }},
+		{"all faults", func(d decision) bool { return d.Fault }},
+	} {
+		if err := s.without(ctx, []group{g}); err != nil {
+			return err
+		}
 	}
 	if err := s.without(ctx, s.groups()); err != nil {
 		return err
@@ -83,9 +91,9 @@ type group struct {
 	has  func(decision) bool
 }
 
-// groups returns all faults, each kind of fault, and each work.
+// groups returns each kind of fault, and each work.
 func (s *shrinker) groups() []group {
-	groups := []group{{"all faults", func(d decision) bool { return d.Fault }}}
+	var groups []group
 	seen := map[string]bool{}
 	for _, d := range s.kept {
 		if d.Fault && !seen[d.Name] {
@@ -194,6 +202,17 @@ func count(decisions []decision) string {
 }
 
 var names = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f-]{27}|\d+`)
+
+var clusterName, workName = regexp.MustCompile(`\bcluster\d+\b`), regexp.MustCompile(`\bwork\d+\b`)
+
+// workOf returns the work that a text is about, as cluster/name; empty if it names none.
+func workOf(text string) string {
+	cluster, work := clusterName.FindString(text), workName.FindString(text)
+	if cluster == "" || work == "" {
+		return ""
+	}
+	return cluster + "/" + work
+}
 
 // kindOf returns what is wrong without numbers, and without the details after a colon.
 func kindOf(text string) string {
