@@ -34,13 +34,18 @@ func (l *liar) set(rate int) {
 	l.rate = rate
 }
 
-func (l *liar) fate() (fate, time.Duration) {
+// fate is chosen by what a message is.
+func (l *liar) fate(message string) (fate, time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.rate == 0 || !l.random.chance(l.rate) {
+	if l.rate == 0 {
 		return delivered, 0
 	}
-	return []fate{lost, late, repeated}[l.random.intN(3)], l.random.upTo(maxOutage)
+	random := l.random.of(message)
+	if !random.chance(l.rate) {
+		return delivered, 0
+	}
+	return []fate{lost, late, repeated}[random.intN(3)], random.upTo(maxOutage)
 }
 
 // link is the connection of a program to the broker. Its messages are noted, and those that it receives have a fate.
@@ -75,7 +80,7 @@ func (l *link) Run(ctx context.Context, h transport.Handler) error {
 		}
 	}
 	h.Received = func(ctx context.Context, m transport.Message) {
-		what, after := l.liar.fate()
+		what, after := l.liar.fate(l.id + identity(m.Event))
 		again := m
 		again.Event, again.Ack = m.Event.Clone(), func() {}
 		switch what {

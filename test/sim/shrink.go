@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"hash/fnv"
 	"math/rand/v2"
 	"reflect"
 	"runtime"
@@ -9,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	cloudevents "github.com/cloudevents/sdk-go/v2/event"
 )
 
 // Numbers are numbers of decisions, as in "3,7-12".
@@ -103,4 +106,18 @@ func (r *random) restart(seed uint64, n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.r = rand.New(rand.NewPCG(seed, uint64(n))) //nolint:gosec // a run is its seed
+}
+
+// of returns the randomness of something that happens now: it does not hang on what else happens, so that it is the same
+// when other things are left out.
+func (r *random) of(what string) *random {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(what))
+	return &random{r: rand.New(rand.NewPCG(r.seed^h.Sum64(), uint64(time.Now().UnixNano())))} //nolint:gosec // a run is its seed
+}
+
+// identity names a message by what is the same when other things are left out: its id and those of works are not.
+func identity(e cloudevents.Event) string {
+	metadata, _ := e.Extensions()["metadata"].(string)
+	return e.Type() + workIn.FindString(metadata)
 }

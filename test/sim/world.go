@@ -132,8 +132,9 @@ type cluster struct {
 
 // random is safe for concurrent use.
 type random struct {
-	mu sync.Mutex
-	r  *rand.Rand
+	seed uint64 // for of
+	mu   sync.Mutex
+	r    *rand.Rand
 }
 
 func (r *random) intN(n int) int {
@@ -154,7 +155,7 @@ func New(o Options) *World {
 		flaky: &flaky{},
 	}
 	w.logger = slog.New(slog.NewTextHandler(w.trace, &slog.HandlerOptions{Level: slog.LevelInfo}))
-	network := &random{r: rand.New(rand.NewPCG(o.Seed, 1<<32))} //nolint:gosec // likewise
+	network := &random{seed: o.Seed}
 	w.flaky.random, w.liar, w.violations.trace = network, &liar{random: network}, w.trace
 	w.record = newRecord(&w.violations, o.Keys != "")
 	w.hubAPI.Observe(func(c kubeapi.Write) {
@@ -283,9 +284,9 @@ func (i *incarnation) way(api *kubeapi.Server) http.RoundTripper {
 				return 0, kubeapi.Lost
 			}
 			i.program.world.record.request(i.program.name)
-			return i.program.world.flaky.request()
+			return i.program.world.flaky.request(i.program.name + method + path)
 		},
-		Lag: func(string) time.Duration { return i.program.world.flaky.lag() },
+		Lag: func(resource string) time.Duration { return i.program.world.flaky.lag(i.program.name + resource) },
 	})
 }
 
@@ -310,24 +311,26 @@ func (f *flaky) set(broken int, slow, late time.Duration) {
 	f.broken, f.slow, f.late = broken, slow, late
 }
 
-func (f *flaky) request() (delay time.Duration, outcome kubeapi.Outcome) {
+// request is chosen by what is requested.
+func (f *flaky) request(what string) (delay time.Duration, outcome kubeapi.Outcome) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	delay = time.Millisecond
-	if f.slow > 0 {
-		delay = f.random.upTo(f.slow)
+	if f.slow == 0 && f.broken == 0 {
+		return time.Millisecond, kubeapi.Answered
 	}
-	if f.random.chance(f.broken) {
-		outcome = []kubeapi.Outcome{kubeapi.Lost, kubeapi.Unanswered, kubeapi.Overloaded}[f.random.intN(3)]
+	random := f.random.of(what)
+	delay = random.upTo(f.slow)
+	if random.chance(f.broken) {
+		outcome = []kubeapi.Outcome{kubeapi.Lost, kubeapi.Unanswered, kubeapi.Overloaded}[random.intN(3)]
 	}
 	return delay, outcome
 }
 
-func (f *flaky) lag() time.Duration {
+func (f *flaky) lag(what string) time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.late == 0 {
 		return 0
 	}
-	return f.random.upTo(f.late)
+	return f.random.of(what).upTo(f.late)
 }
