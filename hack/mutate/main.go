@@ -81,8 +81,8 @@ func score(ctx context.Context, file, run string, limit time.Duration) error {
 			fmt.Printf("%s:%d lives: %s\n", file, m.line, m.what)
 		}
 	}
-	real := count[lives] + count[killed]
-	fmt.Printf("%s: %d of %d faults are noticed, %d %%\n", file, count[killed], real, 100*count[killed]/max(real, 1))
+	programs := count[lives] + count[killed]
+	fmt.Printf("%s: %d of %d faults are noticed, %d %%\n", file, count[killed], programs, 100*count[killed]/max(programs, 1))
 	return nil
 }
 
