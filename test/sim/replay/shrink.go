@@ -52,7 +52,7 @@ func shrink(ctx context.Context, m *machine, t trial, dir string) error {
 	fmt.Print(last.output)
 	fmt.Printf("\nAfter %d runs in %s, %s remain:\n", s.trials, time.Since(s.began).Round(time.Second), count(s.kept))
 	for _, d := range s.kept {
-		fmt.Printf("  %s  %s %s\n", d.At.UTC().Format("15:04:05.000"), d.Name, strings.Join(d.Works, ", "))
+		fmt.Println(strings.TrimRight(fmt.Sprintf("  %s  %s %s", d.At.UTC().Format("15:04:05.000"), d.Name, strings.Join(d.Works, ", ")), " "))
 	}
 	fmt.Printf("Again: make simulate SEEDS=1 %s\n", smallest)
 	return nil
@@ -198,7 +198,14 @@ func count(decisions []decision) string {
 			faults++
 		}
 	}
-	return fmt.Sprintf("%d faults and %d changes of people", faults, len(decisions)-faults)
+	return fmt.Sprintf("%s and %s of people", plural(faults, "fault"), plural(len(decisions)-faults, "change"))
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
 }
 
 var names = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f-]{27}|\d+`)
