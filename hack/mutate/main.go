@@ -57,8 +57,12 @@ func score(ctx context.Context, file, run string, limit time.Duration) error {
 		return err
 	}
 	t := &tester{file: file, text: text, args: []string{"-run=" + run, fmt.Sprintf("-timeout=%v", limit)}}
-	if f, out, err := t.try(ctx, mutant{}); err != nil || f != lives {
-		return fmt.Errorf("test the package of %s as it is: %w\n%s", file, err, out)
+	f, out, err := t.try(ctx, mutant{})
+	if err != nil {
+		return err
+	}
+	if f != lives {
+		return fmt.Errorf("the tests of %s fail as it is:\n%s", file, out)
 	}
 	fates := make([]fate, len(mutants))
 	var group sync.WaitGroup
@@ -67,10 +71,12 @@ func score(ctx context.Context, file, run string, limit time.Duration) error {
 		slots <- struct{}{}
 		group.Go(func() {
 			defer func() { <-slots }()
-			fates[i], _, err = t.try(ctx, m)
+			f, out, err := t.try(ctx, m)
 			if err != nil {
-				fates[i] = broken
+				fmt.Fprintln(os.Stderr, "mutate:", err, out)
+				f = broken
 			}
+			fates[i] = f
 		})
 	}
 	group.Wait()
