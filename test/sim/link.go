@@ -50,6 +50,8 @@ type link struct {
 	liar  *liar
 	id    string
 	dead  func() bool // of the program
+	// received is told of each message before the program gets it. Optional.
+	received func(cloudevents.Event)
 }
 
 // Publish publishes an event, unless the program is dead.
@@ -71,6 +73,9 @@ func (l *link) Run(ctx context.Context, h transport.Handler) error {
 		defer one.Unlock()
 		if ctx.Err() == nil && !l.dead() {
 			l.trace.note(l.id, fmt.Sprintf("receives %s on %s%s", describe(m.Event), m.Topic, how))
+			if l.received != nil {
+				l.received(m.Event)
+			}
 			received(ctx, m)
 		}
 	}

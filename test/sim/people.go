@@ -7,7 +7,10 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
+	"sync"
 
+	"github.com/google/uuid"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -93,6 +96,55 @@ func (w *World) changeObject() {
 		o.Data = map[string]string{"value": "somebody else's"}
 		_, _ = c.people.CoreV1().ConfigMaps(namespace).Update(background, o, metav1.UpdateOptions{})
 	}
+}
+
+// keepObject has somebody else's finalizer keep an object of a work for a while.
+func (w *World) keepObject() {
+	c, o := w.anyObject()
+	if o == nil || len(o.Finalizers) > 0 || o.DeletionTimestamp != nil {
+		return
+	}
+	objects := c.people.CoreV1().ConfigMaps(namespace)
+	o.Finalizers = []string{"example.com/keep"}
+	if _, err := objects.Update(background, o, metav1.UpdateOptions{}); err != nil {
+		return
+	}
+	w.later(maxOutage, func() {
+		if now, err := objects.Get(background, o.Name, metav1.GetOptions{}); err == nil {
+			now.Finalizers = nil
+			_, _ = objects.Update(background, now, metav1.UpdateOptions{})
+		}
+	})
+}
+
+// refuseObjects has a webhook refuse the objects of a work, on all clusters, for a while.
+func (w *World) refuseObjects() {
+	_, name := w.anyWork()
+	w.trace.note("webhook", "refuses the objects of "+name)
+	w.webhook.set(name)
+	w.later(maxOutage, func() { w.webhook.set("") })
+}
+
+// webhook refuses the ConfigMaps of a work. It is safe for concurrent use.
+type webhook struct {
+	mu   sync.Mutex
+	work string // empty: it refuses nothing
+}
+
+func (h *webhook) set(work string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.work = work
+}
+
+// refuse returns another reason each time, as webhooks do that name the request.
+func (h *webhook) refuse(kind kubeapi.Kind, o *kubeapi.Object) string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if kind.Kind != "ConfigMap" || h.work == "" || !strings.HasPrefix(o.GetName(), h.work+"-") {
+		return ""
+	}
+	return "refused in request " + uuid.NewString()
 }
 
 func (w *World) anyAPI() *kubeapi.Server {

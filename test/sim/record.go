@@ -122,6 +122,18 @@ func (r *record) written(object string, w kubeapi.Write) {
 	r.values[object] = max(value, r.values[object])
 }
 
+// rewound notes that an agent, or its cluster, is as it was before: for a moment, it may do again what it did then.
+func (r *record) rewound(cluster string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for object, d := range r.declared {
+		if strings.HasPrefix(object, cluster+"/") {
+			d.ended = true
+			delete(r.values, object)
+		}
+	}
+}
+
 // clusterWrite follows a write to the API of a cluster.
 func (r *record) clusterWrite(cluster string, w kubeapi.Write) {
 	if w.Kind.Kind != "ConfigMap" {

@@ -17,7 +17,8 @@ var happenings = []happening{
 	{30, (*World).createWork}, {40, (*World).changeWork}, {12, (*World).deleteWork},
 	{3, (*World).killHub}, {4, (*World).killAgent}, {6, (*World).cut}, {2, (*World).forgetSession}, {2, (*World).duplicate},
 	{4, (*World).overload}, {4, (*World).breakWatches}, {2, (*World).compact},
-	{4, (*World).lie}, {5, (*World).deleteObject}, {5, (*World).changeObject},
+	{4, (*World).lie}, {5, (*World).deleteObject}, {5, (*World).changeObject}, {5, (*World).keepObject}, {2, (*World).refuseObjects},
+	{1, (*World).restoreState},
 }
 
 // timer is something that happens later.
@@ -42,14 +43,28 @@ func (w *World) Run() []string {
 		w.advance(w.random.upTo(8 * time.Second))
 		w.happen()
 	}
-	w.trace.note("people", "end of the faults")
 	for _, t := range w.timers { // each repairs something
 		t.do()
 	}
 	w.timers = nil
+	w.lastWords()
+	w.trace.note("people", "end of the faults")
 	w.agree()
 	w.stop()
 	return w.violations.all()
+}
+
+// lastWords has the broker lose much of what is said last: no fault comes later that has programs ask again for what
+// they have missed.
+func (w *World) lastWords() {
+	w.advance(w.random.upTo(20 * time.Second))
+	w.trace.note("broker", "loses, delays or repeats 60 % of messages")
+	w.liar.set(60)
+	for range 6 {
+		[]func(*World){(*World).createWork, (*World).changeWork, (*World).deleteWork, (*World).deleteWork}[w.random.intN(4)](w)
+		w.advance(w.random.upTo(3 * time.Second))
+	}
+	w.liar.set(0)
 }
 
 // maxOutage is the longest time that something is away.
@@ -95,6 +110,23 @@ func (w *World) kill(p *program) {
 	if p.running != nil {
 		p.kill()
 		w.later(maxOutage, p.run)
+	}
+}
+
+// restoreState kills an agent whose state is lost, or comes back as an older copy.
+func (w *World) restoreState() {
+	c := w.anyCluster()
+	if c.agent.running == nil || c.disk.dir == "" {
+		return
+	}
+	w.kill(c.agent)
+	if from := w.random.intN(c.disk.starts + 1); from < c.disk.starts {
+		w.trace.note(string(c.name), "gets an older copy of its state")
+		w.record.rewound(string(c.name))
+		c.disk.restore(from)
+	} else {
+		w.trace.note(string(c.name), "loses its state")
+		c.disk.lose()
 	}
 }
 
@@ -167,6 +199,7 @@ func (w *World) compact() {
 // agree waits until hub and clusters agree.
 func (w *World) agree() {
 	began := time.Now()
+	w.advance(maxOutage) // until what was delayed has arrived
 	var differences []string
 	for time.Since(began) < maxAgreement {
 		if differences = w.differences(); len(differences) == 0 {

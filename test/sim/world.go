@@ -11,9 +11,11 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
+	"path/filepath"
 	"sync"
 	"time"
 
+	cloudevents "github.com/cloudevents/sdk-go/v2/event"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
@@ -78,6 +80,8 @@ type Options struct {
 	// Keys is a directory with keys (keys.go), with which hub and agents sign, so that nothing that is replayed
 	// counts; empty: nobody signs.
 	Keys string
+	// State is a directory in which agents keep state; empty: none does.
+	State string
 }
 
 // World is a hub and clusters. Its methods are called by one goroutine.
@@ -97,6 +101,8 @@ type World struct {
 	values     int // of ConfigMaps so far
 	violations violations
 	record     *record
+	undone     *undone
+	webhook    webhook
 
 	agreedAfter time.Duration
 }
@@ -125,6 +131,7 @@ type cluster struct {
 	api    *kubeapi.Server
 	people kubernetes.Interface // without faults
 	agent  *program
+	disk   disk // of the agent
 }
 
 // random is safe for concurrent use.
@@ -152,10 +159,11 @@ func New(o Options) *World {
 	}
 	w.logger = slog.New(slog.NewTextHandler(w.trace, &slog.HandlerOptions{Level: slog.LevelInfo}))
 	w.flaky.random, w.liar = w.random, &liar{random: w.random}
-	w.record = newRecord(&w.violations, o.Keys != "")
+	w.record, w.undone = newRecord(&w.violations, o.Keys != ""), newUndone(&w.violations)
 	w.hubAPI.Observe(func(c kubeapi.Write) {
 		w.trace.write("hub", c)
 		w.record.hubWrite(c)
+		w.undone.hubWrite(c)
 	})
 	w.people = versioned.NewForConfigOrDie(w.config("people", w.hubAPI.Via(kubeapi.Faults{})))
 	for i := range o.Clusters {
@@ -163,13 +171,21 @@ func New(o Options) *World {
 		c.api.Observe(func(change kubeapi.Write) {
 			w.trace.write(string(c.name), change)
 			w.record.clusterWrite(string(c.name), change)
+			w.undone.clusterWrite(string(c.name), change)
 		})
 		c.people = kubernetes.NewForConfigOrDie(w.config("people", c.api.Via(kubeapi.Faults{})))
+		if o.State != "" && w.random.chance(50) {
+			c.disk.dir = filepath.Join(o.State, string(c.name))
+		}
 		w.clusters = append(w.clusters, c)
 	}
-	w.hub = &program{world: w, name: "hub", id: "hub1-hub", start: w.startHub}
+	w.hub = &program{world: w, name: "hub", id: "hub1-hub", start: w.startHub, disk: &disk{}}
 	for _, c := range w.clusters {
-		c.agent = &program{world: w, name: string(c.name), id: string(c.name) + "-agent", start: func(ctx context.Context, p *incarnation) error { return w.startAgent(ctx, p, c) }}
+		c.agent = &program{
+			world: w, name: string(c.name), id: string(c.name) + "-agent", disk: &c.disk,
+			start:    func(ctx context.Context, p *incarnation) error { return w.startAgent(ctx, p, c) },
+			received: func(e cloudevents.Event) { w.undone.received(string(c.name), e) },
+		}
 	}
 	return w
 }
@@ -204,7 +220,7 @@ func (w *World) startHub(ctx context.Context, p *incarnation) error {
 func (w *World) startAgent(ctx context.Context, p *incarnation, cluster *cluster) error {
 	c := agent.Config{
 		Cluster: cluster.name, ClientID: p.program.id, BrokerHost: "broker", Topics: topics, Transport: p.transport(),
-		Kube: w.config("agent", p.way(cluster.api)), Logger: w.logger.With("program", cluster.name),
+		Kube: w.config("agent", p.way(cluster.api)), StateDir: cluster.disk.current(), Logger: w.logger.With("program", cluster.name),
 	}
 	if w.o.Keys != "" {
 		signer, trusted, err := openAgentKeys(w.o.Keys, c.Logger)
@@ -228,6 +244,9 @@ type program struct {
 	start   func(context.Context, *incarnation) error
 	running *incarnation // nil: it does not run
 	away    bool         // cut off from the broker
+	disk    *disk
+	// received is told of each message. Optional.
+	received func(cloudevents.Event)
 }
 
 // incarnation is a program from its start to its end.
@@ -243,6 +262,7 @@ func (p *program) run() {
 	i := &incarnation{program: p, cancel: cancel}
 	p.running = i
 	p.world.trace.note(p.name, "starts")
+	p.world.undone.started(p.name)
 	if !p.away {
 		p.world.broker.Restore(p.id)
 	}
@@ -257,6 +277,7 @@ func (p *program) run() {
 func (p *program) kill() {
 	i := p.running
 	p.running = nil
+	p.disk.cut()
 	i.mu.Lock()
 	i.killed = true
 	i.mu.Unlock()
@@ -281,14 +302,15 @@ func (i *incarnation) way(api *kubeapi.Server) http.RoundTripper {
 			i.program.world.record.request(i.program.name)
 			return i.program.world.flaky.request()
 		},
-		Lag: func(string) time.Duration { return i.program.world.flaky.lag() },
+		Lag:    func(string) time.Duration { return i.program.world.flaky.lag() },
+		Refuse: i.program.world.webhook.refuse,
 	})
 }
 
 // transport is the connection of the program to the broker.
 func (i *incarnation) transport() transport.Transport {
 	w := i.program.world
-	return &link{Transport: w.broker.Client(i.program.id), trace: w.trace, liar: w.liar, id: i.program.id, dead: i.dead}
+	return &link{Transport: w.broker.Client(i.program.id), trace: w.trace, liar: w.liar, id: i.program.id, dead: i.dead, received: i.program.received}
 }
 
 // flaky decides what becomes of requests. It is safe for concurrent use.

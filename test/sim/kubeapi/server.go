@@ -5,7 +5,7 @@
 //	config := &rest.Config{Host: "http://hub", Transport: server.Via(kubeapi.Faults{})}
 //
 // It has resource versions, generations, finalizers, owners and their garbage collection, status subresources, JSON and
-// merge patches, lists, and watches with history. It has no authorization, no admission, no schemas, no defaults, and no
+// merge patches, lists, and watches with history. It has no authorization, no schemas, no defaults, and no
 // server-side apply: what needs these is shown on a real API server.
 //
 // [Faults] are what goes wrong on the way to it.
@@ -54,6 +54,8 @@ type Faults struct {
 	Request func(method, path string) (time.Duration, Outcome)
 	// Lag returns how late a watch gets its next event. Optional.
 	Lag func(resource string) time.Duration
+	// Refuse returns why a webhook refuses to have an object created or changed to this; empty: it does not. Optional.
+	Refuse func(kind Kind, o *Object) string
 }
 
 // Server is the model. It is safe for concurrent use.
@@ -135,7 +137,7 @@ func (p path) RoundTrip(r *http.Request) (*http.Response, error) {
 	case Overloaded:
 		return answer(r, http.StatusServiceUnavailable, apierrors.NewServiceUnavailable("the model is overloaded").Status()), nil
 	}
-	response, err := p.server.serve(r, body, p.faults.Lag)
+	response, err := p.server.serve(r, body, p.faults)
 	if outcome == Unanswered && err == nil {
 		_ = response.Body.Close()
 		return nil, errBroken
@@ -197,7 +199,7 @@ func (s *Server) parse(path string) (target, bool) {
 	return target{}, false
 }
 
-func (s *Server) serve(r *http.Request, body []byte, lag func(string) time.Duration) (*http.Response, error) {
+func (s *Server) serve(r *http.Request, body []byte, faults Faults) (*http.Response, error) {
 	if found := s.discover(r); found != nil {
 		return found, nil
 	}
@@ -206,9 +208,9 @@ func (s *Server) serve(r *http.Request, body []byte, lag func(string) time.Durat
 		return answer(r, http.StatusNotFound, notServed(r.URL.Path)), nil
 	}
 	if r.Method == http.MethodGet && t.name == "" && r.URL.Query().Get("watch") != "" {
-		return s.watch(r, t, lag)
+		return s.watch(r, t, faults.Lag)
 	}
-	result, err := s.change(r, t, body)
+	result, err := s.change(r, t, body, faults.Refuse)
 	if err != nil {
 		return answer(r, int(err.ErrStatus.Code), err.ErrStatus), nil
 	}
