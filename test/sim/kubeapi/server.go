@@ -65,6 +65,7 @@ type Server struct {
 	mu        sync.Mutex
 	store     store
 	broken    chan struct{} // closed and replaced to end all watches
+	restores  int
 	observers []func(Write)
 }
 
@@ -124,6 +125,7 @@ func (p path) RoundTrip(r *http.Request) (*http.Response, error) {
 		_ = r.Body.Close()
 	}
 	outcome := Answered
+	restores := p.server.restored()
 	if p.faults.Request != nil {
 		var delay time.Duration
 		delay, outcome = p.faults.Request(r.Method, r.URL.Path)
@@ -131,11 +133,14 @@ func (p path) RoundTrip(r *http.Request) (*http.Response, error) {
 			return nil, err
 		}
 	}
+	if p.server.restored() != restores {
+		return nil, errBroken // no connection outlives that
+	}
 	switch outcome {
 	case Lost:
 		return nil, errBroken
 	case Overloaded:
-		return answer(r, http.StatusServiceUnavailable, apierrors.NewServiceUnavailable("the model is overloaded").Status()), nil
+		return refusal(r, apierrors.NewServiceUnavailable("the model is overloaded")), nil
 	}
 	response, err := p.server.serve(r, body, p.faults)
 	if outcome == Unanswered && err == nil {
@@ -143,6 +148,13 @@ func (p path) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, errBroken
 	}
 	return response, err
+}
+
+// restored returns how often the server was restored.
+func (s *Server) restored() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.restores
 }
 
 // errBroken is what a client sees of a connection that breaks.
@@ -212,7 +224,7 @@ func (s *Server) serve(r *http.Request, body []byte, faults Faults) (*http.Respo
 	}
 	result, err := s.change(r, t, body, faults.Refuse)
 	if err != nil {
-		return answer(r, int(err.ErrStatus.Code), err.ErrStatus), nil
+		return refusal(r, err), nil
 	}
 	code := http.StatusOK
 	if r.Method == http.MethodPost {
@@ -227,6 +239,13 @@ func notServed(path string) metav1.Status {
 		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure, Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound,
 		Message: "the server could not find the requested resource", Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: metav1.CauseTypeUnexpectedServerResponse, Message: path}}},
 	}
+}
+
+// refusal returns the response that says err.
+func refusal(r *http.Request, err *apierrors.StatusError) *http.Response {
+	status := err.ErrStatus
+	status.Kind, status.APIVersion = "Status", "v1"
+	return answer(r, int(status.Code), status)
 }
 
 // answer returns a response with value as JSON.
