@@ -50,12 +50,22 @@ type link struct {
 	liar  *liar
 	id    string
 	dead  func() bool // of the program
+	// delay returns how long a message takes to the broker.
+	delay func() time.Duration
 	// received is told of each message before the program gets it. Optional.
 	received func(cloudevents.Event)
 }
 
 // Publish publishes an event, unless the program is dead.
 func (l *link) Publish(ctx context.Context, topic string, e cloudevents.Event) error {
+	if l.dead() {
+		return transport.ErrNotConnected
+	}
+	select {
+	case <-time.After(l.delay()):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	if l.dead() {
 		return transport.ErrNotConnected
 	}

@@ -18,7 +18,7 @@ var happenings = []happening{
 	{3, (*World).killHub}, {4, (*World).killAgent}, {6, (*World).cut}, {2, (*World).forgetSession}, {2, (*World).duplicate},
 	{4, (*World).overload}, {4, (*World).breakWatches}, {2, (*World).compact},
 	{4, (*World).lie}, {5, (*World).deleteObject}, {5, (*World).changeObject}, {5, (*World).keepObject}, {2, (*World).refuseObjects},
-	{1, (*World).restoreState},
+	{1, (*World).restoreState}, {3, (*World).forge}, {3, (*World).backUp}, {2, (*World).restoreAPI},
 }
 
 // timer is something that happens later.
@@ -35,6 +35,7 @@ func (w *World) later(most time.Duration, do func()) {
 // Run starts everything, lets things happen for Options.Faults, repairs what is broken, and waits until hub and clusters
 // agree. It returns what was wrong, in order.
 func (w *World) Run() []string {
+	w.startForger()
 	w.hub.run()
 	for _, c := range w.clusters {
 		c.agent.run()
@@ -47,6 +48,7 @@ func (w *World) Run() []string {
 		t.do()
 	}
 	w.timers = nil
+	w.letAllGo()
 	w.lastWords()
 	w.trace.note("people", "end of the faults")
 	w.agree()
@@ -130,6 +132,31 @@ func (w *World) restoreState() {
 	}
 }
 
+// backUp takes a backup of an API server.
+func (w *World) backUp() {
+	api := w.anyAPI()
+	w.backups[api] = api.Backup()
+}
+
+// restoreAPI restores an API server from its last backup.
+func (w *World) restoreAPI() {
+	api := w.anyAPI()
+	backup := w.backups[api]
+	if backup == nil {
+		return
+	}
+	// Without the bump, agents may not notice it (docs/operations.md), nor does the hub once there were as many changes again
+	// as since the backup.
+	bump := api != w.hubAPI || w.random.chance(50) || api.Age(backup) < 100
+	for _, c := range w.clusters {
+		if api == w.hubAPI || api == c.api {
+			w.trace.note(string(c.name), fmt.Sprintf("is restored, or its hub is; bump of the revision: %v", bump))
+			w.record.rewound(string(c.name))
+		}
+	}
+	api.Restore(backup, bump)
+}
+
 // cut cuts the connection of a program for a while.
 func (w *World) cut() {
 	p := w.hub
@@ -207,6 +234,9 @@ func (w *World) agree() {
 			w.trace.note("people", fmt.Sprintf("all agree after %v", w.agreedAfter))
 			return
 		}
+		if w.releaseHeld(); time.Since(began) > maxAgreement/2 {
+			w.releaseOnClusters()
+		}
 		w.advance(5 * time.Second)
 	}
 	slices.Sort(differences)
@@ -224,6 +254,9 @@ func (w *World) stop() {
 		if p.running != nil {
 			p.kill()
 		}
+	}
+	if w.forger != nil {
+		w.forger.stop()
 	}
 	time.Sleep(5 * time.Minute) // until what they had begun has ended
 }

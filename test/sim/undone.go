@@ -35,8 +35,14 @@ func (u *undone) hubWrite(w kubeapi.Write) {
 	defer u.mu.Unlock()
 	if w.After == nil {
 		u.deleted[string(w.Before.GetUID())] = true
-	} else {
-		u.deleted[string(w.After.GetUID())] = w.After.GetDeletionTimestamp() != nil
+		return
+	}
+	uid := string(w.After.GetUID())
+	u.deleted[uid] = w.After.GetDeletionTimestamp() != nil
+	if w.User == kubeapi.RestoredBy {
+		for _, told := range u.deletions {
+			delete(told, uid)
+		}
 	}
 }
 
@@ -67,7 +73,7 @@ func (u *undone) received(cluster string, e cloudevents.Event) {
 
 // clusterWrite follows a write to the API of a cluster.
 func (u *undone) clusterWrite(cluster string, w kubeapi.Write) {
-	if w.Kind.Kind != "AppliedManifestWork" {
+	if w.Kind.Kind != "AppliedManifestWork" || w.User == kubeapi.RestoredBy {
 		return
 	}
 	u.mu.Lock()

@@ -103,6 +103,8 @@ type World struct {
 	record     *record
 	undone     *undone
 	webhook    webhook
+	forger     *forger // nil: nobody signs
+	backups    map[*kubeapi.Server]*kubeapi.Backup
 
 	agreedAfter time.Duration
 }
@@ -130,6 +132,7 @@ type cluster struct {
 	name   wire.ClusterName
 	api    *kubeapi.Server
 	people kubernetes.Interface // without faults
+	works  versioned.Interface  // likewise
 	agent  *program
 	disk   disk // of the agent
 }
@@ -155,7 +158,7 @@ func (r *random) upTo(d time.Duration) time.Duration { return time.Duration(r.in
 func New(o Options) *World {
 	w := &World{
 		o: o, random: &random{r: rand.New(rand.NewPCG(o.Seed, 0))}, trace: newTrace(), broker: memory.NewBroker(), hubAPI: kubeapi.New(hubKinds...), //nolint:gosec // a run is its seed
-		flaky: &flaky{},
+		flaky: &flaky{}, backups: map[*kubeapi.Server]*kubeapi.Backup{},
 	}
 	w.logger = slog.New(slog.NewTextHandler(w.trace, &slog.HandlerOptions{Level: slog.LevelInfo}))
 	w.flaky.random, w.liar = w.random, &liar{random: w.random}
@@ -172,8 +175,10 @@ func New(o Options) *World {
 			w.trace.write(string(c.name), change)
 			w.record.clusterWrite(string(c.name), change)
 			w.undone.clusterWrite(string(c.name), change)
+			w.watchForged(string(c.name), change)
 		})
-		c.people = kubernetes.NewForConfigOrDie(w.config("people", c.api.Via(kubeapi.Faults{})))
+		people := w.config("people", c.api.Via(kubeapi.Faults{}))
+		c.people, c.works = kubernetes.NewForConfigOrDie(people), versioned.NewForConfigOrDie(people)
 		if o.State != "" && w.random.chance(50) {
 			c.disk.dir = filepath.Join(o.State, string(c.name))
 		}
@@ -310,7 +315,7 @@ func (i *incarnation) way(api *kubeapi.Server) http.RoundTripper {
 // transport is the connection of the program to the broker.
 func (i *incarnation) transport() transport.Transport {
 	w := i.program.world
-	return &link{Transport: w.broker.Client(i.program.id), trace: w.trace, liar: w.liar, id: i.program.id, dead: i.dead, received: i.program.received}
+	return &link{Transport: w.broker.Client(i.program.id), trace: w.trace, liar: w.liar, id: i.program.id, dead: i.dead, delay: w.flaky.publish, received: i.program.received}
 }
 
 // flaky decides what becomes of requests. It is safe for concurrent use.
@@ -339,6 +344,16 @@ func (f *flaky) request() (delay time.Duration, outcome kubeapi.Outcome) {
 		outcome = []kubeapi.Outcome{kubeapi.Lost, kubeapi.Unanswered, kubeapi.Overloaded}[f.random.intN(3)]
 	}
 	return delay, outcome
+}
+
+// publish returns how long a message takes to the broker.
+func (f *flaky) publish() time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.slow == 0 {
+		return 0
+	}
+	return f.random.upTo(f.slow)
 }
 
 func (f *flaky) lag() time.Duration {
