@@ -55,10 +55,22 @@ type link struct {
 	liar  *liar
 	id    string
 	dead  func() bool // of the program
+	// delay returns how long a message takes to the broker.
+	delay func(message string) time.Duration
+	// received is told of each message before the program gets it. Optional.
+	received func(cloudevents.Event)
 }
 
 // Publish publishes an event, unless the program is dead.
 func (l *link) Publish(ctx context.Context, topic string, e cloudevents.Event) error {
+	if l.dead() {
+		return transport.ErrNotConnected
+	}
+	select {
+	case <-time.After(l.delay(l.id + identity(e))):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	if l.dead() {
 		return transport.ErrNotConnected
 	}
@@ -76,6 +88,9 @@ func (l *link) Run(ctx context.Context, h transport.Handler) error {
 		defer one.Unlock()
 		if ctx.Err() == nil && !l.dead() {
 			l.trace.message(l.id, "receives", m.Event, " on "+m.Topic+how)
+			if l.received != nil {
+				l.received(m.Event)
+			}
 			received(ctx, m)
 		}
 	}
