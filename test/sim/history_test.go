@@ -91,7 +91,6 @@ func (r *register) wrong() int {
 
 // histories are the registers of a run.
 type histories struct {
-	trace    *trace
 	specs    map[string]*register // by UID
 	statuses map[string]*register
 	names    map[string]string     // of works, as cluster/name
@@ -100,7 +99,7 @@ type histories struct {
 }
 
 func newHistories(t *trace) *histories {
-	h := &histories{trace: t, specs: map[string]*register{}, statuses: map[string]*register{}, names: map[string]string{}, declared: map[string]declaredIn{}, rewound: map[string]bool{}}
+	h := &histories{specs: map[string]*register{}, statuses: map[string]*register{}, names: map[string]string{}, declared: map[string]declaredIn{}, rewound: map[string]bool{}}
 	for i := range t.entries {
 		h.read(i, &t.entries[i])
 	}
