@@ -114,7 +114,7 @@ func (h *histories) read(i int, e *entry) {
 		}
 	case w.Kind.Kind == "ManifestWork":
 		h.hubWrite(i, e)
-	case w.Kind.Kind == "ConfigMap" && w.User == "agent" && w.After != nil:
+	case w.Kind.Kind == "ConfigMap" && w.User == "agent" && w.After != nil && valueOf(w.Before) != valueOf(w.After):
 		if from, known := h.declared[e.actor+"/"+w.After.GetName()+"/"+valueOf(w.After)]; known {
 			h.seen(from.uid, access{i, false, from.generation})
 		}

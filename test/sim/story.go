@@ -408,8 +408,12 @@ func (t *teller) objectWrite(cluster string, w *kubeapi.Write, o *kubeapi.Object
 		return text + t.remark(cluster+"/"+workIn.FindString(o.GetName()), 0)
 	}
 	text += " = " + value
-	if before := valueOf(w.Before); before != "" && before != value {
+	before := valueOf(w.Before)
+	if before != "" && before != value {
 		text += ", which was " + before
+	}
+	if before == value {
+		return text
 	}
 	from, known := t.declared[cluster+"/"+o.GetName()+"/"+value]
 	if _, err := strconv.Atoi(value); err != nil || !known {
