@@ -96,9 +96,10 @@ soak: bin/controlplane ## Break hub, broker and agent in a random order for MINU
 		-soak $(or $(MINUTES),30)m -seed $(or $(SEED),0)
 
 .PHONY: simulate
-simulate: ## Run hubs and agents in simulated time, where everything fails: SEEDS=20 of 15 minutes each from SEED=1; a seed does the same in each run. STORY=1 TWICE=1 MUTANTS=REGEXP; see docs/simulation.md.
-	@$(if $(MUTANTS),go test ./test/sim -run '^TestMutants$$' -v -count=1 -timeout 24h -mutants '$(MUTANTS)',hack/simulate.sh $(if $(TWICE),--twice) $(if $(STORY),-story)) \
-		-seed $(or $(SEED),1) -seeds $(or $(SEEDS),20)
+simulate: ## Run hubs and agents in simulated time, where everything fails: SEEDS=20 of 15 minutes each from SEED=1, or MINUTES=60 long; a seed does the same in each run. STORY=1 TWICE=1 SHRINK=1 LEAVE_OUT=NUMBERS MUTANTS=REGEXP; see docs/simulation.md.
+	@$(if $(MUTANTS),go test ./test/sim -run '^TestMutants$$' -v -count=1 -timeout 24h -mutants '$(MUTANTS)' -seed $(or $(SEED),1) -seeds $(or $(SEEDS),20), \
+		hack/simulate.sh -seed=$(or $(SEED),1) -seeds=$(or $(SEEDS),$(if $(LEAVE_OUT),1,20)) $(if $(MINUTES),-minutes=$(MINUTES)) $(if $(TWICE),-twice) \
+		$(if $(SEED),,-corpus=test/sim/testdata/corpus) $(if $(STORY),-story) $(if $(SHRINK),-shrink) $(if $(LEAVE_OUT),-leave-out=$(LEAVE_OUT)))
 
 .PHONY: bench
 bench: build ## Measure agent, hub and broker against their surroundings, 45 minutes. AGENT=PATH ONLY=REGEXP RUNS=3 BROKER=mosquitto|rabbitmq PROFILE=1; see docs/performance.md.

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Runs test/sim, whole hubs and agents in simulated time, in WebAssembly: the same seed does the same in each run, on
-# every machine. What is left of a run is in bin/simulation: seed-N.txt tells what happened in a seed that failed.
+# every machine. What is left of a run is in bin/simulation: seed-N.txt tells what happened in a seed that failed,
+# seed-N.html shows it.
 #
-#   hack/simulate.sh [FLAG...]            flags of the tests in test/sim, such as -seed=7 -seeds=1 -story
-#   hack/simulate.sh --twice [FLAG...]    compares two runs
+#   hack/simulate.sh [FLAG...]            flags of test/sim/replay, such as -seed=7 -seeds=1 -story
 #
 # bbolt, in which agents keep state, has no WebAssembly: in simulations it opens no file.
 set -euo pipefail
@@ -42,15 +42,6 @@ const (
 )
 EOF
 go mod edit -replace "$module=$out/bbolt" "$out/build.mod"
-hack/with-progress.sh env GOOS=wasip1 GOARCH=wasm CGO_ENABLED=0 go test -modfile "$out/build.mod" -vet=off -c -o "$out/sim.wasm" ./test/sim
+hack/with-progress.sh env GOOS=wasip1 GOARCH=wasm CGO_ENABLED=0 go test -modfile "$out/build.mod" -ldflags "-s -w" -vet=off -c -o "$out/sim.wasm" ./test/sim
 go build -C test/sim/replay -o "$out/replay" .
-run() { "$out/replay" "$out/sim.wasm" "$out" -test.v -test.run='^TestSeeds$' -test.timeout=0 "$@"; }
-if [ "${1:-}" != --twice ]; then
-	run "$@"
-	exit
-fi
-shift
-run "$@" | tee "$out/first"
-run "$@" >"$out/second"
-cmp "$out/first" "$out/second" || { echo "simulate: the same seeds did not do the same twice: diff $out/first $out/second" >&2; exit 1; }
-echo "the same again"
+exec "$out/replay" "$@" "$out/sim.wasm" "$out"

@@ -34,13 +34,18 @@ func (l *liar) set(rate int) {
 	l.rate = rate
 }
 
-func (l *liar) fate() (fate, time.Duration) {
+// fate is chosen by what a message is.
+func (l *liar) fate(message string) (fate, time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.rate == 0 || !l.random.chance(l.rate) {
+	if l.rate == 0 {
 		return delivered, 0
 	}
-	return []fate{lost, late, repeated}[l.random.intN(3)], l.random.upTo(maxOutage)
+	random := l.random.of(message)
+	if !random.chance(l.rate) {
+		return delivered, 0
+	}
+	return []fate{lost, late, repeated}[random.intN(3)], random.upTo(maxOutage)
 }
 
 // link is the connection of a program to the broker. Its messages are noted, and those that it receives have a fate.
@@ -50,6 +55,10 @@ type link struct {
 	liar  *liar
 	id    string
 	dead  func() bool // of the program
+	// delay returns how long a message takes to the broker.
+	delay func(message string) time.Duration
+	// received is told of each message before the program gets it. Optional.
+	received func(cloudevents.Event)
 }
 
 // Publish publishes an event, unless the program is dead.
@@ -57,8 +66,16 @@ func (l *link) Publish(ctx context.Context, topic string, e cloudevents.Event) e
 	if l.dead() {
 		return transport.ErrNotConnected
 	}
+	select {
+	case <-time.After(l.delay(l.id + identity(e))):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if l.dead() {
+		return transport.ErrNotConnected
+	}
 	err := l.Transport.Publish(ctx, topic, e)
-	l.trace.note(l.id, fmt.Sprintf("publishes %s to %s: %v", describe(e), topic, err))
+	l.trace.message(l.id, "publishes", e, fmt.Sprintf(" to %s: %v", topic, err))
 	return err
 }
 
@@ -70,17 +87,20 @@ func (l *link) Run(ctx context.Context, h transport.Handler) error {
 		one.Lock()
 		defer one.Unlock()
 		if ctx.Err() == nil && !l.dead() {
-			l.trace.note(l.id, fmt.Sprintf("receives %s on %s%s", describe(m.Event), m.Topic, how))
+			l.trace.message(l.id, "receives", m.Event, " on "+m.Topic+how)
+			if l.received != nil {
+				l.received(m.Event)
+			}
 			received(ctx, m)
 		}
 	}
 	h.Received = func(ctx context.Context, m transport.Message) {
-		what, after := l.liar.fate()
+		what, after := l.liar.fate(l.id + identity(m.Event))
 		again := m
 		again.Event, again.Ack = m.Event.Clone(), func() {}
 		switch what {
 		case lost:
-			l.trace.note("broker", fmt.Sprintf("loses %s to %s", describe(m.Event), l.id))
+			l.trace.message("broker", "loses", m.Event, " to "+l.id)
 			m.Ack()
 			return
 		case late:

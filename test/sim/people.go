@@ -7,11 +7,16 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
+	"sync"
 
+	"github.com/google/uuid"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/test/sim/kubeapi"
 )
@@ -42,16 +47,22 @@ func (w *World) fill(work *workv1.ManifestWork) {
 			continue
 		}
 		w.values++
-		text, err := json.Marshal(corev1.ConfigMap{
-			TypeMeta:   metav1.TypeMeta{Kind: "ConfigMap", APIVersion: "v1"},
-			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("%s-%d", work.Name, i)},
-			Data:       map[string]string{"value": strconv.Itoa(w.values)},
-		})
-		if err != nil {
-			panic(err)
-		}
+		text := configMap(fmt.Sprintf("%s-%d", work.Name, i), strconv.Itoa(w.values))
 		work.Spec.Workload.Manifests = append(work.Spec.Workload.Manifests, workv1.Manifest{RawExtension: runtime.RawExtension{Raw: text}})
 	}
+}
+
+// configMap returns a ConfigMap as a manifest.
+func configMap(name, value string) []byte {
+	text, err := json.Marshal(corev1.ConfigMap{
+		TypeMeta:   metav1.TypeMeta{Kind: "ConfigMap", APIVersion: "v1"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Data:       map[string]string{"value": value},
+	})
+	if err != nil {
+		panic(err)
+	}
+	return text
 }
 
 func (w *World) changeWork() {
@@ -92,6 +103,112 @@ func (w *World) changeObject() {
 	if c, o := w.anyObject(); o != nil {
 		o.Data = map[string]string{"value": "somebody else's"}
 		_, _ = c.people.CoreV1().ConfigMaps(namespace).Update(background, o, metav1.UpdateOptions{})
+	}
+}
+
+// keepObject has somebody else's finalizer keep an object of a work for a while.
+func (w *World) keepObject() {
+	c, o := w.anyObject()
+	if o == nil || len(o.Finalizers) > 0 || o.DeletionTimestamp != nil {
+		return
+	}
+	o.Finalizers = []string{"example.com/keep"}
+	if _, err := c.people.CoreV1().ConfigMaps(namespace).Update(background, o, metav1.UpdateOptions{}); err != nil {
+		return
+	}
+	w.later(maxOutage, func() { w.letGo(c, o.Name) })
+}
+
+// letGo takes somebody else's finalizer off an object.
+func (w *World) letGo(c *cluster, name string) {
+	objects := c.people.CoreV1().ConfigMaps(namespace)
+	if now, err := objects.Get(background, name, metav1.GetOptions{}); err == nil && len(now.Finalizers) > 0 {
+		now.Finalizers = nil
+		_, _ = objects.Update(background, now, metav1.UpdateOptions{})
+	}
+}
+
+// letAllGo takes somebody else's finalizer off all objects: a backup may have brought some back.
+func (w *World) letAllGo() {
+	for _, c := range w.clusters {
+		objects, err := c.people.CoreV1().ConfigMaps(namespace).List(background, metav1.ListOptions{})
+		if err != nil {
+			panic(err)
+		}
+		for i := range objects.Items {
+			w.letGo(c, objects.Items[i].Name)
+		}
+	}
+}
+
+// refuseObjects has a webhook refuse the objects of a work, on all clusters, for a while.
+func (w *World) refuseObjects() {
+	_, name := w.anyWork()
+	w.trace.note("webhook", "refuses the objects of "+name)
+	w.webhook.set(name)
+	w.later(maxOutage, func() { w.webhook.set("") })
+}
+
+// webhook refuses the ConfigMaps of a work. It is safe for concurrent use.
+type webhook struct {
+	mu   sync.Mutex
+	work string // empty: it refuses nothing
+}
+
+func (h *webhook) set(work string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.work = work
+}
+
+// refuse returns another reason each time, as webhooks do that name the request.
+func (h *webhook) refuse(kind kubeapi.Kind, o *kubeapi.Object) string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if kind.Kind != "ConfigMap" || h.work == "" || !strings.HasPrefix(o.GetName(), h.work+"-") {
+		return ""
+	}
+	return "refused in request " + uuid.NewString()
+}
+
+// releaseHeld has agents delete the works that they hold because the hub does not know them.
+func (w *World) releaseHeld() {
+	clusters, err := w.people.ClusterV1().ManagedClusters().List(background, metav1.ListOptions{})
+	if err != nil {
+		panic(err)
+	}
+	for i := range clusters.Items {
+		c := &clusters.Items[i]
+		held := meta.FindStatusCondition(c.Status.Conditions, clusterv1.ManagedClusterConditionWorksHeld)
+		if held == nil || held.Status != metav1.ConditionTrue || c.Annotations[clusterv1.DeleteHeldWorksAnnotationKey] != "" {
+			continue
+		}
+		_, value, found := strings.Cut(held.Message, clusterv1.DeleteHeldWorksAnnotationKey+"=")
+		if !found {
+			continue
+		}
+		metav1.SetMetaDataAnnotation(&c.ObjectMeta, clusterv1.DeleteHeldWorksAnnotationKey, strings.TrimRight(strings.Fields(value)[0], ".,;"))
+		w.trace.note("people", "have the works deleted that "+c.Name+" holds")
+		_, _ = w.people.ClusterV1().ManagedClusters().Update(background, c, metav1.UpdateOptions{})
+	}
+}
+
+// releaseOnClusters does the same on the clusters, for works that the hub has not heard of: that an agent holds a work is said
+// once, and a broker may have lost it.
+func (w *World) releaseOnClusters() {
+	for _, c := range w.clusters {
+		applied := c.works.WorkV1().AppliedManifestWorks()
+		all, err := applied.List(background, metav1.ListOptions{})
+		if err != nil {
+			panic(err)
+		}
+		for i := range all.Items {
+			if amw := &all.Items[i]; amw.Annotations[workv1.HeldAnnotation] != "" && amw.Annotations[workv1.ReleaseAnnotation] == "" {
+				w.trace.note("people", "release "+amw.Name+" on "+string(c.name))
+				amw.Annotations[workv1.ReleaseAnnotation] = "true"
+				_, _ = applied.Update(background, amw, metav1.UpdateOptions{})
+			}
+		}
 	}
 }
 

@@ -31,6 +31,8 @@ type record struct {
 	objects  map[string]map[string]bool // names of the objects of each cluster
 	values   map[string]int             // by cluster/object, the newest declaration that an agent has written
 	requests map[string]int             // of each program, in minute
+	until    map[string]time.Time       // until when older declarations may come back to a cluster, see rewound
+	restored map[string]bool            // UIDs of works that were restored: objects of their names may be of others
 	minute   time.Time
 }
 
@@ -41,7 +43,7 @@ type declaration struct {
 }
 
 func newRecord(v *violations, signed bool) *record {
-	return &record{violations: v, signed: signed, declared: map[string]*declaration{}, objects: map[string]map[string]bool{}, values: map[string]int{}, requests: map[string]int{}}
+	return &record{violations: v, signed: signed, declared: map[string]*declaration{}, objects: map[string]map[string]bool{}, values: map[string]int{}, requests: map[string]int{}, restored: map[string]bool{}, until: map[string]time.Time{}}
 }
 
 // maxRequests is how many requests a program may send in a minute. It is a bound for loops without a pause, not for
@@ -68,6 +70,9 @@ func (r *record) hubWrite(w kubeapi.Write) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if w.User == kubeapi.RestoredBy && w.After != nil {
+		r.restored[string(w.After.GetUID())] = true
+	}
 	before, after := declaredBy(w.Before), declaredBy(w.After)
 	for _, object := range before {
 		if !slices.Contains(after, object) {
@@ -83,7 +88,7 @@ func (r *record) hubWrite(w kubeapi.Write) {
 		}
 		d.now = true
 	}
-	if w.After == nil {
+	if w.After == nil && w.User != kubeapi.RestoredBy && !r.restored[string(w.Before.GetUID())] {
 		cluster := w.Before.GetNamespace()
 		for name := range r.objects[cluster] {
 			if strings.HasPrefix(name, w.Before.GetName()+"-") {
@@ -116,10 +121,26 @@ func (r *record) written(object string, w kubeapi.Write) {
 	if w.User != "agent" || err != nil {
 		return
 	}
+	if cluster, _, _ := strings.Cut(object, "/"); time.Now().Before(r.until[cluster]) {
+		r.values[object] = value
+	}
 	if newest := r.values[object]; r.signed && value < newest {
 		r.violations.add(fmt.Sprintf("agent writes declaration %d of ConfigMap %s over declaration %d", value, object, newest))
 	}
 	r.values[object] = max(value, r.values[object])
+}
+
+// rewound notes that an agent, its cluster or its hub is as it was before: until all have learned of that, what was declared then
+// may come back.
+func (r *record) rewound(cluster string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.until[cluster] = time.Now().Add(5 * time.Minute)
+	for object, d := range r.declared {
+		if strings.HasPrefix(object, cluster+"/") {
+			d.ended = true
+		}
+	}
 }
 
 // clusterWrite follows a write to the API of a cluster.
@@ -139,7 +160,7 @@ func (r *record) clusterWrite(cluster string, w kubeapi.Write) {
 	}
 	name := w.Before.GetName()
 	delete(r.objects[cluster], name)
-	if d := r.declared[cluster+"/"+name]; w.User != "people" && (d == nil || d.now && !d.ended) {
+	if d := r.declared[cluster+"/"+name]; w.User != "people" && w.User != kubeapi.RestoredBy && (d == nil || d.now && !d.ended) {
 		user := w.User
 		if user == "" {
 			user = "the garbage collector"

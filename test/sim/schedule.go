@@ -17,7 +17,8 @@ var happenings = []happening{
 	{30, (*World).createWork}, {40, (*World).changeWork}, {12, (*World).deleteWork},
 	{3, (*World).killHub}, {4, (*World).killAgent}, {6, (*World).cut}, {2, (*World).forgetSession}, {2, (*World).duplicate},
 	{4, (*World).overload}, {4, (*World).breakWatches}, {2, (*World).compact},
-	{4, (*World).lie}, {5, (*World).deleteObject}, {5, (*World).changeObject},
+	{4, (*World).lie}, {5, (*World).deleteObject}, {5, (*World).changeObject}, {5, (*World).keepObject}, {2, (*World).refuseObjects},
+	{1, (*World).restoreState}, {3, (*World).forge}, {3, (*World).backUp}, {2, (*World).restoreAPI},
 }
 
 // timer is something that happens later.
@@ -34,22 +35,49 @@ func (w *World) later(most time.Duration, do func()) {
 // Run starts everything, lets things happen for Options.Faults, repairs what is broken, and waits until hub and clusters
 // agree. It returns what was wrong, in order.
 func (w *World) Run() []string {
+	w.startForger()
 	w.hub.run()
 	for _, c := range w.clusters {
 		c.agent.run()
 	}
-	for end := time.Now().Add(w.o.Faults); time.Now().Before(end); {
+	for n, end := 1, time.Now().Add(w.o.Faults); time.Now().Before(end); n++ {
+		w.random.restart(w.o.Seed, 2*n)
 		w.advance(w.random.upTo(8 * time.Second))
-		w.happen()
+		w.random.restart(w.o.Seed, 2*n+1)
+		w.happen(n)
 	}
-	w.trace.note("people", "end of the faults")
+	w.random.restart(w.o.Seed, 0)
 	for _, t := range w.timers { // each repairs something
 		t.do()
 	}
 	w.timers = nil
+	w.letAllGo()
+	w.lastWords()
+	w.trace.note("people", "end of the faults")
 	w.agree()
 	w.stop()
 	return w.violations.all()
+}
+
+// lastWords has the broker lose much of what is said last: no fault comes later that has programs ask again for what
+// they have missed.
+func (w *World) lastWords() {
+	w.advance(w.random.upTo(20 * time.Second))
+	if w.decide(len(w.trace.decisions)+1, happening{do: (*World).lie}) {
+		w.trace.note("broker", "loses, delays or repeats 60 % of messages")
+		w.liar.set(60)
+	}
+	for range 6 {
+		number := len(w.trace.decisions) + 1
+		w.random.restart(w.o.Seed, 2*number)
+		word := []func(*World){(*World).createWork, (*World).changeWork, (*World).deleteWork, (*World).deleteWork}[w.random.intN(4)]
+		if w.decide(number, happening{do: word}) {
+			word(w)
+		}
+		w.random.restart(w.o.Seed, 2*number+1)
+		w.advance(w.random.upTo(3 * time.Second))
+	}
+	w.liar.set(0)
 }
 
 // maxOutage is the longest time that something is away.
@@ -71,7 +99,8 @@ func (w *World) advance(d time.Duration) {
 	time.Sleep(time.Until(end))
 }
 
-func (w *World) happen() {
+// happen has the number-th decision happen.
+func (w *World) happen(number int) {
 	total := 0
 	for _, h := range happenings {
 		total += h.weight
@@ -79,7 +108,9 @@ func (w *World) happen() {
 	n := w.random.intN(total)
 	for _, h := range happenings {
 		if n -= h.weight; n < 0 {
-			h.do(w)
+			if w.decide(number, h) {
+				h.do(w)
+			}
 			return
 		}
 	}
@@ -96,6 +127,48 @@ func (w *World) kill(p *program) {
 		p.kill()
 		w.later(maxOutage, p.run)
 	}
+}
+
+// restoreState kills an agent whose state is lost, or comes back as an older copy.
+func (w *World) restoreState() {
+	c := w.anyCluster()
+	if c.agent.running == nil || c.disk.dir == "" {
+		return
+	}
+	w.kill(c.agent)
+	if from := w.random.intN(c.disk.starts + 1); from < c.disk.starts {
+		w.trace.note(string(c.name), "gets an older copy of its state")
+		w.record.rewound(string(c.name))
+		c.disk.restore(from)
+	} else {
+		w.trace.note(string(c.name), "loses its state")
+		c.disk.lose()
+	}
+}
+
+// backUp takes a backup of an API server.
+func (w *World) backUp() {
+	api := w.anyAPI()
+	w.backups[api] = api.Backup()
+}
+
+// restoreAPI restores an API server from its last backup.
+func (w *World) restoreAPI() {
+	api := w.anyAPI()
+	backup := w.backups[api]
+	if backup == nil {
+		return
+	}
+	// Without the bump, agents may not notice it (docs/operations.md), nor does the hub once there were as many changes again
+	// as since the backup.
+	bump := api != w.hubAPI || w.random.chance(50) || api.Age(backup) < 100
+	for _, c := range w.clusters {
+		if api == w.hubAPI || api == c.api {
+			w.trace.note(string(c.name), fmt.Sprintf("is restored, or its hub is; bump of the revision: %v", bump))
+			w.record.rewound(string(c.name))
+		}
+	}
+	api.Restore(backup, bump)
 }
 
 // cut cuts the connection of a program for a while.
@@ -167,12 +240,16 @@ func (w *World) compact() {
 // agree waits until hub and clusters agree.
 func (w *World) agree() {
 	began := time.Now()
+	w.advance(maxOutage) // until what was delayed has arrived
 	var differences []string
 	for time.Since(began) < maxAgreement {
 		if differences = w.differences(); len(differences) == 0 {
 			w.agreedAfter = time.Since(began)
 			w.trace.note("people", fmt.Sprintf("all agree after %v", w.agreedAfter))
 			return
+		}
+		if w.releaseHeld(); time.Since(began) > maxAgreement/2 {
+			w.releaseOnClusters()
 		}
 		w.advance(5 * time.Second)
 	}
@@ -191,6 +268,9 @@ func (w *World) stop() {
 		if p.running != nil {
 			p.kill()
 		}
+	}
+	if w.forger != nil {
+		w.forger.stop()
 	}
 	time.Sleep(5 * time.Minute) // until what they had begun has ended
 }

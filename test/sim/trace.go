@@ -4,9 +4,10 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
+
+	cloudevents "github.com/cloudevents/sdk-go/v2/event"
 
 	"github.com/workwire/workwire/test/sim/kubeapi"
 )
@@ -16,16 +17,40 @@ const clock = "15:04:05.000"
 
 // trace is what happened, in order. It is safe for concurrent use.
 type trace struct {
-	mu    sync.Mutex
-	lines []string
+	mu        sync.Mutex
+	entries   []entry
+	decisions []*decision
+}
+
+// entry is one thing that happened.
+type entry struct {
+	at    time.Time
+	actor string
+	what  string
+
+	event *cloudevents.Event // of a message, else nil
+	verb  string             // what the actor does with the message
+	write *kubeapi.Write     // to the API server of the actor, else nil
+}
+
+func (e *entry) String() string {
+	return fmt.Sprintf("%s %-9s %s", e.at.UTC().Format(clock), e.actor, e.what)
 }
 
 func newTrace() *trace { return &trace{} }
 
-func (t *trace) note(actor, what string) {
+func (t *trace) add(e entry) {
+	e.at = time.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.lines = append(t.lines, fmt.Sprintf("%s %-9s %s", time.Now().UTC().Format(clock), actor, what))
+	t.entries = append(t.entries, e)
+}
+
+func (t *trace) note(actor, what string) { t.add(entry{actor: actor, what: what}) }
+
+// message notes what becomes of a message.
+func (t *trace) message(actor, verb string, e cloudevents.Event, rest string) {
+	t.add(entry{actor: actor, what: verb + " " + describe(e) + rest, event: &e, verb: verb})
 }
 
 // write notes a write to the API server of an actor.
@@ -44,7 +69,11 @@ func (t *trace) write(actor string, w kubeapi.Write) {
 	if user == "" {
 		user = "garbage collector"
 	}
-	t.note(actor, fmt.Sprintf("%s %s %s %s/%s generation %d version %s", user, verb, w.Kind.Kind, o.GetNamespace(), o.GetName(), o.GetGeneration(), o.GetResourceVersion()))
+	what := fmt.Sprintf("%s %s %s %s/%s generation %d version %s", user, verb, w.Kind.Kind, o.GetNamespace(), o.GetName(), o.GetGeneration(), o.GetResourceVersion())
+	t.add(entry{actor: actor, what: what, write: &w})
+	if w.User == "people" {
+		t.concerns(workOf(actor, w.Kind.Kind, o))
+	}
 }
 
 // Write notes a line of a program's log.
@@ -53,8 +82,17 @@ func (t *trace) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
+// hash says in one word what happened, with all that was in the messages.
 func (t *trace) hash() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return fmt.Sprintf("%x", sha256.Sum256([]byte(strings.Join(t.lines, "\n"))))
+	h := sha256.New()
+	for i := range t.entries {
+		e := &t.entries[i]
+		fmt.Fprintln(h, e)
+		if e.event != nil {
+			fmt.Fprintf(h, "%s %q\n", e.event.ID(), e.event.Data())
+		}
+	}
+	return fmt.Sprintf("%x", h.Sum(nil))
 }

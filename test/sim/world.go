@@ -11,9 +11,11 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
+	"path/filepath"
 	"sync"
 	"time"
 
+	cloudevents "github.com/cloudevents/sdk-go/v2/event"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
@@ -75,9 +77,12 @@ type Options struct {
 	Clusters int
 	Works    int           // of each cluster
 	Faults   time.Duration // how long there are changes and faults
+	LeaveOut Numbers       // decisions that do not happen
 	// Keys is a directory with keys (keys.go), with which hub and agents sign, so that nothing that is replayed
 	// counts; empty: nobody signs.
 	Keys string
+	// State is a directory in which agents keep state; empty: none does.
+	State string
 }
 
 // World is a hub and clusters. Its methods are called by one goroutine.
@@ -97,12 +102,17 @@ type World struct {
 	values     int // of ConfigMaps so far
 	violations violations
 	record     *record
+	undone     *undone
+	webhook    webhook
+	forger     *forger // nil: nobody signs
+	backups    map[*kubeapi.Server]*kubeapi.Backup
 
 	agreedAfter time.Duration
 }
 
 // violations are what was found to be wrong. It is safe for concurrent use.
 type violations struct {
+	trace *trace
 	mu    sync.Mutex
 	found []string
 }
@@ -110,6 +120,7 @@ type violations struct {
 func (v *violations) add(text string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	v.trace.note(check, text)
 	v.found = append(v.found, time.Now().UTC().Format(clock)+" "+text)
 }
 
@@ -124,13 +135,16 @@ type cluster struct {
 	name   wire.ClusterName
 	api    *kubeapi.Server
 	people kubernetes.Interface // without faults
+	works  versioned.Interface  // likewise
 	agent  *program
+	disk   disk // of the agent
 }
 
 // random is safe for concurrent use.
 type random struct {
-	mu sync.Mutex
-	r  *rand.Rand
+	seed uint64 // for of
+	mu   sync.Mutex
+	r    *rand.Rand
 }
 
 func (r *random) intN(n int) int {
@@ -148,14 +162,16 @@ func (r *random) upTo(d time.Duration) time.Duration { return time.Duration(r.in
 func New(o Options) *World {
 	w := &World{
 		o: o, random: &random{r: rand.New(rand.NewPCG(o.Seed, 0))}, trace: newTrace(), broker: memory.NewBroker(), hubAPI: kubeapi.New(hubKinds...), //nolint:gosec // a run is its seed
-		flaky: &flaky{},
+		flaky: &flaky{}, backups: map[*kubeapi.Server]*kubeapi.Backup{},
 	}
 	w.logger = slog.New(slog.NewTextHandler(w.trace, &slog.HandlerOptions{Level: slog.LevelInfo}))
-	w.flaky.random, w.liar = w.random, &liar{random: w.random}
-	w.record = newRecord(&w.violations, o.Keys != "")
+	network := &random{seed: o.Seed}
+	w.flaky.random, w.liar, w.violations.trace = network, &liar{random: network}, w.trace
+	w.record, w.undone = newRecord(&w.violations, o.Keys != ""), newUndone(&w.violations)
 	w.hubAPI.Observe(func(c kubeapi.Write) {
 		w.trace.write("hub", c)
 		w.record.hubWrite(c)
+		w.undone.hubWrite(c)
 	})
 	w.people = versioned.NewForConfigOrDie(w.config("people", w.hubAPI.Via(kubeapi.Faults{})))
 	for i := range o.Clusters {
@@ -163,13 +179,23 @@ func New(o Options) *World {
 		c.api.Observe(func(change kubeapi.Write) {
 			w.trace.write(string(c.name), change)
 			w.record.clusterWrite(string(c.name), change)
+			w.undone.clusterWrite(string(c.name), change)
+			w.watchForged(string(c.name), change)
 		})
-		c.people = kubernetes.NewForConfigOrDie(w.config("people", c.api.Via(kubeapi.Faults{})))
+		people := w.config("people", c.api.Via(kubeapi.Faults{}))
+		c.people, c.works = kubernetes.NewForConfigOrDie(people), versioned.NewForConfigOrDie(people)
+		if o.State != "" && w.random.chance(50) {
+			c.disk.dir = filepath.Join(o.State, string(c.name))
+		}
 		w.clusters = append(w.clusters, c)
 	}
-	w.hub = &program{world: w, name: "hub", id: "hub1-hub", start: w.startHub}
+	w.hub = &program{world: w, name: "hub", id: "hub1-hub", start: w.startHub, disk: &disk{}}
 	for _, c := range w.clusters {
-		c.agent = &program{world: w, name: string(c.name), id: string(c.name) + "-agent", start: func(ctx context.Context, p *incarnation) error { return w.startAgent(ctx, p, c) }}
+		c.agent = &program{
+			world: w, name: string(c.name), id: string(c.name) + "-agent", disk: &c.disk,
+			start:    func(ctx context.Context, p *incarnation) error { return w.startAgent(ctx, p, c) },
+			received: func(e cloudevents.Event) { w.undone.received(string(c.name), e) },
+		}
 	}
 	return w
 }
@@ -204,7 +230,7 @@ func (w *World) startHub(ctx context.Context, p *incarnation) error {
 func (w *World) startAgent(ctx context.Context, p *incarnation, cluster *cluster) error {
 	c := agent.Config{
 		Cluster: cluster.name, ClientID: p.program.id, BrokerHost: "broker", Topics: topics, Transport: p.transport(),
-		Kube: w.config("agent", p.way(cluster.api)), Logger: w.logger.With("program", cluster.name),
+		Kube: w.config("agent", p.way(cluster.api)), StateDir: cluster.disk.current(), Logger: w.logger.With("program", cluster.name),
 	}
 	if w.o.Keys != "" {
 		signer, trusted, err := openAgentKeys(w.o.Keys, c.Logger)
@@ -228,6 +254,9 @@ type program struct {
 	start   func(context.Context, *incarnation) error
 	running *incarnation // nil: it does not run
 	away    bool         // cut off from the broker
+	disk    *disk
+	// received is told of each message. Optional.
+	received func(cloudevents.Event)
 }
 
 // incarnation is a program from its start to its end.
@@ -243,6 +272,7 @@ func (p *program) run() {
 	i := &incarnation{program: p, cancel: cancel}
 	p.running = i
 	p.world.trace.note(p.name, "starts")
+	p.world.undone.started(p.name)
 	if !p.away {
 		p.world.broker.Restore(p.id)
 	}
@@ -257,6 +287,7 @@ func (p *program) run() {
 func (p *program) kill() {
 	i := p.running
 	p.running = nil
+	p.disk.cut()
 	i.mu.Lock()
 	i.killed = true
 	i.mu.Unlock()
@@ -279,16 +310,17 @@ func (i *incarnation) way(api *kubeapi.Server) http.RoundTripper {
 				return 0, kubeapi.Lost
 			}
 			i.program.world.record.request(i.program.name)
-			return i.program.world.flaky.request()
+			return i.program.world.flaky.request(i.program.name + method + path)
 		},
-		Lag: func(string) time.Duration { return i.program.world.flaky.lag() },
+		Lag:    func(resource string) time.Duration { return i.program.world.flaky.lag(i.program.name + resource) },
+		Refuse: i.program.world.webhook.refuse,
 	})
 }
 
 // transport is the connection of the program to the broker.
 func (i *incarnation) transport() transport.Transport {
 	w := i.program.world
-	return &link{Transport: w.broker.Client(i.program.id), trace: w.trace, liar: w.liar, id: i.program.id, dead: i.dead}
+	return &link{Transport: w.broker.Client(i.program.id), trace: w.trace, liar: w.liar, id: i.program.id, dead: i.dead, delay: w.flaky.publish, received: i.program.received}
 }
 
 // flaky decides what becomes of requests. It is safe for concurrent use.
@@ -306,24 +338,36 @@ func (f *flaky) set(broken int, slow, late time.Duration) {
 	f.broken, f.slow, f.late = broken, slow, late
 }
 
-func (f *flaky) request() (delay time.Duration, outcome kubeapi.Outcome) {
+// request is chosen by what is requested.
+func (f *flaky) request(what string) (delay time.Duration, outcome kubeapi.Outcome) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	delay = time.Millisecond
-	if f.slow > 0 {
-		delay = f.random.upTo(f.slow)
+	if f.slow == 0 && f.broken == 0 {
+		return time.Millisecond, kubeapi.Answered
 	}
-	if f.random.chance(f.broken) {
-		outcome = []kubeapi.Outcome{kubeapi.Lost, kubeapi.Unanswered, kubeapi.Overloaded}[f.random.intN(3)]
+	random := f.random.of(what)
+	delay = random.upTo(f.slow)
+	if random.chance(f.broken) {
+		outcome = []kubeapi.Outcome{kubeapi.Lost, kubeapi.Unanswered, kubeapi.Overloaded}[random.intN(3)]
 	}
 	return delay, outcome
 }
 
-func (f *flaky) lag() time.Duration {
+// publish returns how long a message takes to the broker.
+func (f *flaky) publish(what string) time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.slow == 0 {
+		return 0
+	}
+	return f.random.of(what).upTo(f.slow)
+}
+
+func (f *flaky) lag(what string) time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.late == 0 {
 		return 0
 	}
-	return f.random.upTo(f.late)
+	return f.random.of(what).upTo(f.late)
 }

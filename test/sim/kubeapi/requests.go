@@ -20,8 +20,21 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 )
 
+// refuse returns why an object may not become this, nil if it may.
+type refuse func(Kind, *Object) string
+
+func (f refuse) check(kind Kind, o *Object) *apierrors.StatusError {
+	if f == nil {
+		return nil
+	}
+	if reason := f(kind, o); reason != "" {
+		return apierrors.NewForbidden(kind.GroupResource(), o.GetName(), errors.New(reason))
+	}
+	return nil
+}
+
 // change carries out a request that is no watch. It returns what to answer.
-func (s *Server) change(r *http.Request, t target, body []byte) (any, *apierrors.StatusError) {
+func (s *Server) change(r *http.Request, t target, body []byte, webhook refuse) (any, *apierrors.StatusError) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	k := key{t.kind.GroupResource(), t.namespace, t.name}
@@ -37,9 +50,9 @@ func (s *Server) change(r *http.Request, t target, body []byte) (any, *apierrors
 		}
 		return asRequested(r, object), nil
 	case http.MethodPost:
-		return s.create(user, t, body, dryRun(r))
+		return s.create(user, t, body, dryRun(r), webhook)
 	case http.MethodPut, http.MethodPatch:
-		return s.write(r, user, t, k, body)
+		return s.write(r, user, t, k, body, webhook)
 	case http.MethodDelete:
 		return s.delete(user, t, k, body)
 	}
@@ -114,7 +127,7 @@ func decode(body []byte) (*Object, *apierrors.StatusError) {
 	return o, nil
 }
 
-func (s *Server) create(user string, t target, body []byte, dry bool) (any, *apierrors.StatusError) {
+func (s *Server) create(user string, t target, body []byte, dry bool, webhook refuse) (any, *apierrors.StatusError) {
 	o, failure := decode(body)
 	if failure != nil {
 		return nil, failure
@@ -139,6 +152,9 @@ func (s *Server) create(user string, t target, body []byte, dry bool) (any, *api
 		delete(o.Object, "status")
 		o.SetGeneration(1)
 	}
+	if failure := webhook.check(t.kind, o); failure != nil {
+		return nil, failure
+	}
 	if !dry {
 		s.put(user, t.kind, k, o)
 	}
@@ -146,7 +162,7 @@ func (s *Server) create(user string, t target, body []byte, dry bool) (any, *api
 }
 
 // write replaces or patches an object, or its status.
-func (s *Server) write(r *http.Request, user string, t target, k key, body []byte) (any, *apierrors.StatusError) {
+func (s *Server) write(r *http.Request, user string, t target, k key, body []byte, webhook refuse) (any, *apierrors.StatusError) {
 	before, failure := s.get(k)
 	if failure != nil {
 		return nil, failure
@@ -166,6 +182,9 @@ func (s *Server) write(r *http.Request, user string, t target, k key, body []byt
 		setField(after, "status", given.Object["status"])
 	} else {
 		after = merged(t.kind, before, given)
+		if failure := webhook.check(t.kind, after); failure != nil {
+			return nil, failure
+		}
 	}
 	if dryRun(r) {
 		return after, nil

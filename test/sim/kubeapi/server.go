@@ -5,7 +5,7 @@
 //	config := &rest.Config{Host: "http://hub", Transport: server.Via(kubeapi.Faults{})}
 //
 // It has resource versions, generations, finalizers, owners and their garbage collection, status subresources, JSON and
-// merge patches, lists, and watches with history. It has no authorization, no admission, no schemas, no defaults, and no
+// merge patches, lists, and watches with history. It has no authorization, no schemas, no defaults, and no
 // server-side apply: what needs these is shown on a real API server.
 //
 // [Faults] are what goes wrong on the way to it.
@@ -54,6 +54,8 @@ type Faults struct {
 	Request func(method, path string) (time.Duration, Outcome)
 	// Lag returns how late a watch gets its next event. Optional.
 	Lag func(resource string) time.Duration
+	// Refuse returns why a webhook refuses to have an object created or changed to this; empty: it does not. Optional.
+	Refuse func(kind Kind, o *Object) string
 }
 
 // Server is the model. It is safe for concurrent use.
@@ -63,6 +65,7 @@ type Server struct {
 	mu        sync.Mutex
 	store     store
 	broken    chan struct{} // closed and replaced to end all watches
+	restores  int
 	observers []func(Write)
 }
 
@@ -122,6 +125,7 @@ func (p path) RoundTrip(r *http.Request) (*http.Response, error) {
 		_ = r.Body.Close()
 	}
 	outcome := Answered
+	restores := p.server.restored()
 	if p.faults.Request != nil {
 		var delay time.Duration
 		delay, outcome = p.faults.Request(r.Method, r.URL.Path)
@@ -129,18 +133,28 @@ func (p path) RoundTrip(r *http.Request) (*http.Response, error) {
 			return nil, err
 		}
 	}
+	if p.server.restored() != restores {
+		return nil, errBroken // no connection outlives that
+	}
 	switch outcome {
 	case Lost:
 		return nil, errBroken
 	case Overloaded:
-		return answer(r, http.StatusServiceUnavailable, apierrors.NewServiceUnavailable("the model is overloaded").Status()), nil
+		return refusal(r, apierrors.NewServiceUnavailable("the model is overloaded")), nil
 	}
-	response, err := p.server.serve(r, body, p.faults.Lag)
+	response, err := p.server.serve(r, body, p.faults)
 	if outcome == Unanswered && err == nil {
 		_ = response.Body.Close()
 		return nil, errBroken
 	}
 	return response, err
+}
+
+// restored returns how often the server was restored.
+func (s *Server) restored() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.restores
 }
 
 // errBroken is what a client sees of a connection that breaks.
@@ -197,7 +211,7 @@ func (s *Server) parse(path string) (target, bool) {
 	return target{}, false
 }
 
-func (s *Server) serve(r *http.Request, body []byte, lag func(string) time.Duration) (*http.Response, error) {
+func (s *Server) serve(r *http.Request, body []byte, faults Faults) (*http.Response, error) {
 	if found := s.discover(r); found != nil {
 		return found, nil
 	}
@@ -206,11 +220,11 @@ func (s *Server) serve(r *http.Request, body []byte, lag func(string) time.Durat
 		return answer(r, http.StatusNotFound, notServed(r.URL.Path)), nil
 	}
 	if r.Method == http.MethodGet && t.name == "" && r.URL.Query().Get("watch") != "" {
-		return s.watch(r, t, lag)
+		return s.watch(r, t, faults.Lag)
 	}
-	result, err := s.change(r, t, body)
+	result, err := s.change(r, t, body, faults.Refuse)
 	if err != nil {
-		return answer(r, int(err.ErrStatus.Code), err.ErrStatus), nil
+		return refusal(r, err), nil
 	}
 	code := http.StatusOK
 	if r.Method == http.MethodPost {
@@ -225,6 +239,13 @@ func notServed(path string) metav1.Status {
 		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure, Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound,
 		Message: "the server could not find the requested resource", Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: metav1.CauseTypeUnexpectedServerResponse, Message: path}}},
 	}
+}
+
+// refusal returns the response that says err.
+func refusal(r *http.Request, err *apierrors.StatusError) *http.Response {
+	status := err.ErrStatus
+	status.Kind, status.APIVersion = "Status", "v1"
+	return answer(r, int(status.Code), status)
 }
 
 // answer returns a response with value as JSON.

@@ -36,7 +36,7 @@ type watcher struct {
 func (s *Server) watch(r *http.Request, t target, lag func(string) time.Duration) (*http.Response, error) {
 	selected, failure := selector(r)
 	if failure != nil {
-		return answer(r, int(failure.ErrStatus.Code), failure.ErrStatus), nil
+		return refusal(r, failure), nil
 	}
 	query := r.URL.Query()
 	w := &watcher{server: s, request: r, target: t, selected: selected, lag: lag, bookmark: query.Get("sendInitialEvents") == "true"}
@@ -51,7 +51,7 @@ func (s *Server) watch(r *http.Request, t target, lag func(string) time.Duration
 	_, known := s.store.since(w.version)
 	s.mu.Unlock()
 	if !known {
-		return answer(r, http.StatusGone, apierrors.NewResourceExpired("too old resource version").Status()), nil
+		return refusal(r, apierrors.NewResourceExpired("too old resource version")), nil
 	}
 	ctx, cancel := r.Context(), context.CancelFunc(func() {})
 	if seconds, err := strconv.Atoi(query.Get("timeoutSeconds")); err == nil && seconds > 0 {

@@ -2,6 +2,7 @@ package applied
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -151,12 +152,20 @@ func (c *Client) write(ctx context.Context, recorded *workv1.AppliedManifestWork
 	if len(changes) == 0 {
 		return recorded, nil
 	}
-	patched, err := c.patchStatus(ctx, recorded, changes...)
-	if err != nil {
-		return nil, err
-	}
 	writes := func(path string) bool {
 		return slices.ContainsFunc(changes, func(o kube.JSONPatchOperation) bool { return o.Op == "add" && o.Path == path })
+	}
+	patch := changes
+	if writes("/status/appliedResources") {
+		unchanged, err := c.unlessChanged(recorded)
+		if err != nil {
+			return nil, err
+		}
+		patch = append(unchanged, changes...)
+	}
+	patched, err := c.patchStatus(ctx, recorded, patch...)
+	if err != nil {
+		return nil, err
 	}
 	if writes("/status/appliedResources") && removeDigests(slices.Clone(want.list)) && !removeDigests(slices.Clone(patched.Status.AppliedResources)) && !c.digestsPruned.Swap(true) {
 		c.config.Logger.Warn("the definition of AppliedManifestWorks on the cluster has no fieldsDigest: after a restart of the agent " +
@@ -168,6 +177,21 @@ func (c *Client) write(ctx context.Context, recorded *workv1.AppliedManifestWork
 	}
 	return patched, nil
 }
+
+// unlessChanged returns the beginning of a patch that fails with a conflict if the list of recorded is not the one that the
+// cluster has, or that error: a list that was restored from a backup names objects that nobody else knows.
+func (c *Client) unlessChanged(recorded *workv1.AppliedManifestWork) (kube.JSONPatch, error) {
+	known, err := c.recorded(recorded.Name, recorded.UID)
+	if err != nil {
+		return nil, nil //nolint:nilerr // the patch says so
+	}
+	if !equality.Semantic.DeepEqual(known.Status.AppliedResources, recorded.Status.AppliedResources) {
+		return nil, apierrors.NewConflict(workv1.GroupVersion.WithResource("appliedmanifestworks").GroupResource(), recorded.Name, errListChanged)
+	}
+	return kube.AtVersion(known), nil
+}
+
+var errListChanged = errors.New("its list of objects has changed since it was read")
 
 // removeDigests removes the digests of a list, and reports whether it had any.
 func removeDigests(list []workv1.AppliedManifestResourceMeta) bool {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -107,6 +108,25 @@ func (c *cluster) eventuallyListed(name, transitions string, names ...string) {
 		return err
 	})
 	c.wantStatus(name, workv1.AppliedManifestWorkStatus{AppliedResources: listed(names...), Transitions: transitions})
+}
+
+// A list that has changed meanwhile, as by the restore of a backup, is not replaced: it may name objects that are to
+// be removed.
+func TestListOfABackup(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, plane.REST())
+	c.quietly(0)
+	amw := c.updateStatus(c.intend("a", "b"), applied.Status{Resources: resources("a")})
+	amws := c.client.WorkV1().AppliedManifestWorks()
+	restored, err := amws.Get(t.Context(), amw.Name, metav1.GetOptions{})
+	kit.NoError(t, err)
+	restored.Status.AppliedResources = listed("a", "b")
+	_, err = amws.UpdateStatus(t.Context(), restored, metav1.UpdateOptions{})
+	kit.NoError(t, err)
+	if _, err := c.applied.UpdateStatus(t.Context(), amw, applied.Status{}); !apierrors.IsConflict(err) {
+		t.Errorf("a list that was not read is replaced: %v", err)
+	}
+	c.wantStatus(amw.Name, workv1.AppliedManifestWorkStatus{AppliedResources: listed("a", "b")})
 }
 
 // A status that undoes one which was put off must not be overtaken by it.

@@ -279,6 +279,6 @@ func (e *examination) removal(ctx context.Context, o wire.DryRunObject, res appl
 		o.Kind, o.Resource = id.Kind, ""
 	}
 	orphan := !strategy.Owned(id, e.spec.DeleteOption)
-	step := plan.NextRemoval(plan.Removal{Ref: res.Ref, UID: res.UID, Orphan: orphan}, live, true, e.owner.UID)
+	step := plan.NextRemoval(plan.Removal{Ref: res.Ref, Orphan: orphan}, live, true, e.owner.UID)
 	return decideRemoval(o, step, orphan)
 }

@@ -89,7 +89,7 @@ func (rec *reconciliation) fieldsDigests() map[object.Ref]string {
 func (r *Reconciler) removalEntries(resources []applied.Resource, spec *workv1.ManifestWorkSpec) []plan.Removal {
 	entries := make([]plan.Removal, len(resources))
 	for i, res := range resources {
-		entries[i] = plan.Removal{Ref: res.Ref, UID: res.UID}
+		entries[i] = plan.Removal{Ref: res.Ref}
 		if spec == nil || spec.DeleteOption == nil {
 			continue
 		}

@@ -3,8 +3,10 @@ package session
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
+	"github.com/workwire/workwire/pkg/agent/internal/inbox"
 	"github.com/workwire/workwire/pkg/agent/internal/questions"
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/wire"
@@ -169,8 +171,19 @@ func (s *Session) requestDiffering(m *wire.StatusResync) {
 	if len(differing) == 0 {
 		return
 	}
+	if slices.ContainsFunc(differing, func(v wire.SpecVersion) bool { return s.isUnsent(m.Source, v) }) {
+		s.Ask(m.Source)
+		return
+	}
 	s.partial.Add(float64(len(differing)))
 	s.lack(m.Source, differing)
+}
+
+// isUnsent reports whether the agent knows a work from its AppliedManifestWork alone. A partial request cannot name it: what it
+// lists without a generation is what the agent does not hold.
+func (s *Session) isUnsent(source wire.SourceID, v wire.SpecVersion) bool {
+	_, held := s.config.Inbox.Get(inbox.Key{Source: source, UID: v.UID})
+	return held && v.Generation == 0
 }
 
 // lack has source asked for works; for all that the agent lacks if too many wait.

@@ -60,11 +60,11 @@ func decideHeld(stored *clusterv1.ManagedCluster, v heldView, now time.Time) hel
 	}
 	none := len(v.works)+len(v.released) == 0
 	complete := v.listed && v.waiting == 0
-	if !v.listed && shown && !v.heard.IsZero() && none {
+	if !v.listed && shown && !v.heard.IsZero() {
 		if at := v.heard.Add(heldAbsence); at.After(now) {
 			s.requeueAfter = at.Sub(now)
 		} else {
-			complete = true // it would have listed them
+			complete = none || v.waiting == 0 // it would have listed all: it has none that the hub did not know when it was asked
 		}
 	}
 	if encoded := encodeReleased(v.released); encoded != stored.Annotations[clusterv1.DeletingHeldWorksAnnotationKey] {

@@ -56,7 +56,7 @@ func TestDecideHeld(t *testing.T) {
 		{"after a restart, the agent is away", shows(held), heldView{any: true}, ""},
 		{"after a restart, the agent has not listed works yet", shows(held), heldView{any: true, heard: start}, "after 1m0s"},
 		{"after a restart, the agent has listed none for a minute", shows(held), heldView{any: true, heard: start.Add(-time.Minute)}, "False NoWorksHeld"},
-		{"after a restart, one status", shows(held), heldView{any: true, works: abc[:1], heard: start}, ""},
+		{"after a restart, one status", shows(held), heldView{any: true, works: abc[:1], heard: start}, "after 1m0s"},
 		{"statuses before the list", bare, heldView{any: true, works: abc[:1]}, "True " + why},
 
 		{"released", shows(held, ask, "3"), held, "True " + why + "; -ask; list=a/uid-a,b/uid-b,c/uid-c; DeletingHeldWorks; delete a b c"},
@@ -68,6 +68,9 @@ func TestDecideHeld(t *testing.T) {
 			"True " + why + "; -ask; HeldWorksNotDeleted"},
 		{"nothing is held any more", shows(held, ask, "3"), heldView{any: true, listed: true}, "False NoWorksHeld; -ask; HeldWorksNotDeleted"},
 		{"released, the agent is away since a restart", shows(held, ask, "3"), heldView{any: true}, ""},
+		{"released, held since a restore of the hub's API", shows(held, ask, "3"), heldView{any: true, works: abc, heard: start.Add(-time.Minute)},
+			"True " + why + "; -ask; list=a/uid-a,b/uid-b,c/uid-c; DeletingHeldWorks; delete a b c"},
+		{"released, held since a restore, not all is reported", shows(held, ask, "3"), heldView{any: true, works: abc, waiting: 1, heard: start.Add(-time.Minute)}, ""},
 		{"released, not all is reported", shows(held, ask, "3"), heldView{any: true, listed: true, works: abc, waiting: 1}, "True " + why},
 
 		{"being deleted", shows(held, list, "a/uid-a,b/uid-b"), heldView{any: true, listed: true, released: abc[:2]},

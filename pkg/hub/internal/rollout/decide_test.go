@@ -268,6 +268,19 @@ func TestRolloutListsClustersWithTheTemplate(t *testing.T) {
 	if want := []string{"y", "z", "a", "b", "c"}; !slices.Equal(got.Rollout, want) {
 		t.Errorf("rollout %v, want %v", got.Rollout, want)
 	}
+	if got := decide(t, progressive("1", config(0, "", "0")), groupsFrom("a b"), nil); !slices.Equal(got.Rollout, []string{"a"}) {
+		t.Errorf("rollout %v, want a, which starts", got.Rollout)
+	}
+}
+
+// What has succeeded holds up others, or nobody: then nobody need know of it.
+func TestSoakingHoldsUpOthers(t *testing.T) {
+	strategy := progressive("1", config(time.Hour, "", "0"))
+	for clusters, want := range map[string]int{"a=S5m": 1, "a=S5m b=S5m": 0} {
+		if got := decide(t, strategy, groupsFrom("a b"), clustersFrom(t, clusters)); len(got.Soaking) != want {
+			t.Errorf("clusters %s: %v hold up others, want %d", clusters, got.Soaking, want)
+		}
+	}
 }
 
 func TestMandatoryByIndex(t *testing.T) {

@@ -9,7 +9,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/workwire/workwire/pkg/agent/internal/object"
 	"github.com/workwire/workwire/pkg/agent/internal/strategy"
@@ -635,23 +634,19 @@ func TestNextRemoval(t *testing.T) {
 	for name, test := range map[string]struct {
 		live     object.Live
 		complete bool
-		uid      types.UID
 		orphan   bool
 		owned    bool
 		want     plan.RemovalStep
 	}{
-		"unknown":                         {uid: "uid", want: plan.LookUp},
-		"absent from the watch":           {live: object.Live{State: object.Absent}, uid: "uid", want: plan.LookUp},
-		"gone":                            {live: object.Live{State: object.Absent}, complete: true, uid: "uid", want: plan.Forget},
-		"ours":                            {live: present(false, foreign, owner), uid: "uid", want: plan.Delete},
-		"ours, uid not recorded":          {live: present(false, owner), want: plan.Delete},
-		"not ours":                        {live: present(false, foreign), uid: "uid", want: plan.Forget},
-		"of another work":                 {live: present(false, second), uid: "uid", want: plan.Forget},
-		"shared":                          {live: present(false, second, owner), uid: "uid", want: plan.DropOwner},
-		"shared and deleting":             {live: present(true, second, owner), uid: "uid", want: plan.DropOwner},
-		"another object of that name":     {live: present(false, owner), uid: "former", want: plan.Forget},
-		"being deleted":                   {live: present(true, owner), uid: "uid", want: plan.Await},
-		"being deleted, but another one":  {live: present(true, owner), uid: "former", want: plan.Forget},
+		"unknown":                         {want: plan.LookUp},
+		"absent from the watch":           {live: object.Live{State: object.Absent}, want: plan.LookUp},
+		"gone":                            {live: object.Live{State: object.Absent}, complete: true, want: plan.Forget},
+		"ours":                            {live: present(false, foreign, owner), want: plan.Delete},
+		"not ours":                        {live: present(false, foreign), want: plan.Forget},
+		"of another work":                 {live: present(false, second), want: plan.Forget},
+		"shared":                          {live: present(false, second, owner), want: plan.DropOwner},
+		"shared and deleting":             {live: present(true, second, owner), want: plan.DropOwner},
+		"being deleted":                   {live: present(true, owner), want: plan.Await},
 		"an strategytest.Orphan, unknown": {orphan: true, want: plan.LookUp},
 		"an strategytest.Orphan, gone":    {live: object.Live{State: object.Absent}, complete: true, orphan: true, want: plan.Forget},
 		"an orphan":                       {live: present(false, foreign, owner), orphan: true, want: plan.DropOwner},
@@ -663,7 +658,7 @@ func TestNextRemoval(t *testing.T) {
 		"another work's, and labelled":    {live: labelled(present(false, second)), orphan: true, want: plan.Forget},
 	} {
 		t.Run(name, func(t *testing.T) {
-			entry := plan.Removal{UID: test.uid, Orphan: test.orphan, OwnedOnly: test.owned}
+			entry := plan.Removal{Orphan: test.orphan, OwnedOnly: test.owned}
 			if got := plan.NextRemoval(entry, test.live, test.complete, owner.UID); got != test.want {
 				t.Errorf("got %s, want %s", got, test.want)
 			}

@@ -7,12 +7,10 @@ import (
 	"github.com/workwire/workwire/pkg/agent/internal/strategy/ownership"
 )
 
-// Removal is an object that has to be removed.
+// Removal is an object that has to be removed. That is the one with a reference to the owner, whatever UID was recorded: an
+// agent that was killed when it had created an object again has not recorded the new one.
 type Removal struct {
 	Ref object.Ref
-	// UID that was recorded when the object was applied. Empty if it is not known; then any object
-	// of that name with a reference to the owner is meant.
-	UID types.UID
 	// Orphan keeps the object: only the reference to the owner is removed, and with the last
 	// reference to a work the agent's label.
 	Orphan bool
@@ -64,8 +62,6 @@ func NextRemoval(r Removal, live object.Live, complete bool, owner types.UID) Re
 		return Forget
 	case shared:
 		return DropOwner
-	case r.UID != "" && r.UID != live.Object.GetUID():
-		return Forget
 	case live.Object.GetDeletionTimestamp() != nil:
 		return Await
 	default:

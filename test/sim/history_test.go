@@ -1,0 +1,269 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+)
+
+// deletion is the generation of a work that is deleted.
+const deletion = -1
+
+// access is a write to a register, or a read from it.
+type access struct {
+	entry      int // of the trace
+	write      bool
+	generation int64
+}
+
+// register is what people, cluster and hub do with a work: people write generations, and its cluster sees them, late, but
+// in their order; or: what the cluster has seen is written, and the hub sees it in statuses.
+type register struct {
+	name     string // what a reader sees
+	accesses []access
+}
+
+func (r *register) add(a access) {
+	same := func(b access) bool { return b.write == a.write && b.generation == a.generation }
+	if last := len(r.accesses) - 1; last >= 0 && same(r.accesses[last]) {
+		return
+	}
+	r.accesses = append(r.accesses, a)
+}
+
+// held is the state of a register in a history.
+type held struct {
+	generation int64
+	reads      int // so far
+}
+
+// read is an input of the model: the n-th of its client, from 0. A write is a generation.
+type read struct{ n int }
+
+// model is a register with one reader, who reads one after the other.
+var model = porcupine.Model{
+	Init: func() any { return held{} },
+	Step: func(state, input, output any) (bool, any) {
+		s := state.(held)
+		if r, isRead := input.(read); isRead {
+			return r.n == s.reads && output.(int64) == s.generation, held{s.generation, s.reads + 1}
+		}
+		return true, held{output.(int64), s.reads}
+	},
+}
+
+// explained reports whether a single register explains the first count accesses: each read has its effect at some time
+// before its reader is known to have read, and each write when it is made.
+func (r *register) explained(count int) bool {
+	var operations []porcupine.Operation
+	reads := 0
+	for i, a := range r.accesses[:count] {
+		call, end := int64(2*i+1), int64(2*i+2)
+		if a.write {
+			operations = append(operations, porcupine.Operation{ClientId: 0, Call: call, Input: nil, Output: a.generation, Return: end})
+			continue
+		}
+		operations = append(operations, porcupine.Operation{ClientId: reads + 1, Call: 0, Input: read{reads}, Output: a.generation, Return: end})
+		reads++
+	}
+	return porcupine.CheckOperations(model, operations)
+}
+
+// wrong returns the number of the first access that no register explains, -1 if there is none.
+func (r *register) wrong() int {
+	if r.explained(len(r.accesses)) {
+		return -1
+	}
+	for count := range r.accesses {
+		if !r.explained(count + 1) {
+			return count
+		}
+	}
+	return -1
+}
+
+// histories are the registers of a run.
+type histories struct {
+	specs    map[string]*register // by UID
+	statuses map[string]*register
+	names    map[string]string     // of works, as cluster/name
+	declared map[string]declaredIn // by cluster/object/value
+	rewound  map[string]bool       // works that came back as they were before: nothing is promised of them
+}
+
+func newHistories(t *trace) *histories {
+	h := &histories{specs: map[string]*register{}, statuses: map[string]*register{}, names: map[string]string{}, declared: map[string]declaredIn{}, rewound: map[string]bool{}}
+	for i := range t.entries {
+		h.read(i, &t.entries[i])
+	}
+	return h
+}
+
+func (h *histories) read(i int, e *entry) {
+	switch w := e.write; {
+	case w == nil:
+		if strings.Contains(e.what, "older copy") || strings.Contains(e.what, "is restored") {
+			h.rewind(e.actor)
+		}
+	case w.Kind.Kind == "ManifestWork":
+		h.hubWrite(i, e)
+	case w.Kind.Kind == "ConfigMap" && w.User == "agent" && w.After != nil && valueOf(w.Before) != valueOf(w.After):
+		if from, known := h.declared[e.actor+"/"+w.After.GetName()+"/"+valueOf(w.After)]; known {
+			h.seen(from.uid, access{i, false, from.generation})
+		}
+	case w.Kind.Kind == "AppliedManifestWork" && w.User == "agent" && w.After == nil:
+		h.seen(w.Before.GetAnnotations()["workwire.dev/work-uid"], access{i, false, deletion})
+	}
+}
+
+// rewind forgets the works of a cluster.
+func (h *histories) rewind(cluster string) {
+	for uid, name := range h.names {
+		if strings.HasPrefix(name, cluster+"/") {
+			h.rewound[uid] = true
+		}
+	}
+}
+
+// seen notes what a cluster sees of a work.
+func (h *histories) seen(uid string, a access) {
+	if h.specs[uid] != nil {
+		h.specs[uid].add(a)
+		h.statuses[uid].add(access{a.entry, true, a.generation})
+	}
+}
+
+func (h *histories) hubWrite(i int, e *entry) {
+	o := e.write.After
+	if o == nil {
+		o = e.write.Before
+	}
+	work := workFrom(o)
+	uid, name := string(work.UID), work.Namespace+"/"+work.Name
+	if h.specs[uid] == nil {
+		h.names[uid] = name
+		h.specs[uid], h.statuses[uid] = &register{name: "its cluster has seen"}, &register{name: "the statuses at the hub were of"}
+	}
+	switch applied := appliedGeneration(work); {
+	case e.write.After == nil || work.DeletionTimestamp != nil:
+		h.specs[uid].add(access{i, true, deletion})
+	case e.write.Before == nil || e.write.Before.GetGeneration() != work.Generation:
+		h.specs[uid].add(access{i, true, work.Generation})
+		for object, value := range declared(work) {
+			h.declared[work.Namespace+"/"+object+"/"+value] = declaredIn{uid, work.Generation}
+		}
+	case applied > 0:
+		h.statuses[uid].add(access{i, false, applied})
+	}
+}
+
+// appliedGeneration returns of which generation the hub knows that it is applied; 0: of none.
+func appliedGeneration(work *workv1.ManifestWork) int64 {
+	at := slices.IndexFunc(work.Status.Conditions, func(c metav1.Condition) bool { return c.Type == workv1.WorkApplied && c.Status == metav1.ConditionTrue })
+	if at < 0 {
+		return 0
+	}
+	return work.Status.Conditions[at].ObservedGeneration
+}
+
+// inexplicable is a history that no register explains.
+type inexplicable struct {
+	entry int // the first that is wrong
+	text  string
+}
+
+// wrong returns which histories no register explains, in the order in which that happened.
+func (h *histories) wrong() []inexplicable {
+	var found []inexplicable
+	for uid, name := range h.names {
+		for _, r := range []*register{h.specs[uid], h.statuses[uid]} {
+			if at := r.wrong(); at >= 0 && !h.rewound[uid] {
+				found = append(found, inexplicable{r.accesses[at].entry, fmt.Sprintf("%s generations %s of work %s, which no register explains that has held %s",
+					r.name, generations(r.accesses[:at+1], false), name, generations(r.accesses[:at+1], true))})
+			}
+		}
+	}
+	slices.SortFunc(found, func(a, b inexplicable) int { return a.entry - b.entry })
+	return found
+}
+
+func generations(accesses []access, written bool) string {
+	var list []string
+	for _, a := range accesses {
+		switch {
+		case a.write != written:
+		case a.generation == deletion:
+			list = append(list, "the deletion")
+		default:
+			list = append(list, fmt.Sprint(a.generation))
+		}
+	}
+	return strings.Join(list, ", ")
+}
+
+// checkHistories adds to a trace what no register explains, and returns it. Without signatures, a broker can have an old
+// spec applied again.
+func checkHistories(t *trace) []string {
+	var found []string
+	for n, i := range newHistories(t).wrong() {
+		at := t.entries[i.entry+n].at
+		t.entries = slices.Insert(t.entries, i.entry+n+1, entry{at: at, actor: check, what: i.text})
+		found = append(found, at.UTC().Format(clock)+" "+i.text)
+	}
+	return found
+}
+
+func TestHistories(t *testing.T) {
+	w := func(generation int64) access { return access{write: true, generation: generation} }
+	r := func(generation int64) access { return access{generation: generation} }
+	for name, test := range map[string]struct {
+		accesses []access
+		wrong    int
+	}{
+		"nothing":                                 {nil, -1},
+		"in order":                                {[]access{w(1), r(1), w(2), r(2)}, -1},
+		"late":                                    {[]access{w(1), w(2), w(3), r(1), r(3)}, -1},
+		"some are not seen":                       {[]access{w(1), w(2), w(3), r(3), w(deletion), r(deletion)}, -1},
+		"before it was written":                   {[]access{w(1), r(2), w(2)}, 1},
+		"back":                                    {[]access{w(1), w(2), r(2), r(1)}, 3},
+		"applied after its deletion was":          {[]access{w(1), r(1), w(deletion), r(deletion), r(1)}, 4},
+		"deleted, though nobody has deleted it":   {[]access{w(1), r(1), r(deletion)}, 2},
+		"again, between two of a later":           {[]access{w(1), w(2), w(3), r(2), r(1), r(3)}, 4},
+		"the same twice, which was written once":  {[]access{w(1), r(1), w(2), r(2), r(1), r(2)}, 4},
+		"the same twice, which was written twice": {[]access{w(1), w(2), w(1), r(1), r(2), r(1)}, -1},
+	} {
+		if got := (&register{accesses: test.accesses}).wrong(); got != test.wrong {
+			t.Errorf("%s: access %d is wrong, want %d", name, got, test.wrong)
+		}
+	}
+}
+
+// A history that is wrong is told with its time, after what was wrong.
+func TestCheckHistories(t *testing.T) {
+	world, _ := small(t)
+	if found := checkHistories(world.trace); len(found) > 0 {
+		t.Fatal(found)
+	}
+	at := slices.IndexFunc(world.trace.entries, func(e entry) bool {
+		return e.write != nil && e.write.Kind.Kind == "ConfigMap" && e.write.User == "agent" && e.write.After != nil
+	})
+	early := world.trace.entries[at]
+	early.at = time.Date(2026, 1, 1, 0, 20, 0, 0, time.UTC)
+	gone := *early.write
+	gone.Kind.Kind, gone.After = "AppliedManifestWork", nil
+	gone.Before = early.write.After.DeepCopy()
+	uid := newHistories(world.trace).declared["cluster1/"+gone.Before.GetName()+"/"+valueOf(gone.Before)].uid
+	gone.Before.SetAnnotations(map[string]string{"workwire.dev/work-uid": uid})
+	world.trace.entries = append(world.trace.entries, entry{at: early.at, actor: early.actor, write: &gone}, early)
+	found := checkHistories(world.trace)
+	if len(found) == 0 || !strings.HasPrefix(found[0], "00:20:00.000 its cluster has seen generations ") {
+		t.Errorf("found %q, want what the cluster has seen after it has carried out a deletion", found)
+	}
+}
