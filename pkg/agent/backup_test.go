@@ -38,7 +38,9 @@ func TestBackupOfAnUnknownWork(t *testing.T) {
 	raw.names("web")
 	raw.stop()
 	raw.agent()
-	lists := func(r *wire.SpecResync) bool { return !r.Partial && slices.Contains(r.Versions, wire.SpecVersion{UID: "uid-1"}) }
+	lists := func(r *wire.SpecResync) bool {
+		return !r.Partial && slices.Contains(r.Versions, wire.SpecVersion{UID: "uid-1"})
+	}
 	request := wirekit.Next(raw, raw.peer, "the agent asks for specs", lists)
 	for _, v := range request.Versions {
 		if v.Probe {

@@ -155,14 +155,14 @@ func (t *teller) tellMessage(e *entry) step {
 	meaning, works := t.meaning(e)
 	s.Works = works
 	at := e.at.UTC().Format(clock)
-	switch {
-	case e.verb == "publishes":
+	switch e.verb {
+	case "publishes":
 		t.published[e.event.ID()] = at
 		s.From, s.To, s.Text = program, brokerLane, the(e.actor)+" publishes "+meaning
 		if !strings.HasSuffix(e.what, ": <nil>") {
 			s.Text, s.To = the(e.actor)+" cannot publish "+meaning, ""
 		}
-	case e.verb == "receives":
+	case "receives":
 		s.From, s.To, s.Text = brokerLane, program, the(e.actor)+" receives "+meaning
 		if at := t.published[e.event.ID()]; strings.HasSuffix(e.what, ", late") || strings.HasSuffix(e.what, ", again") {
 			s.Text += e.what[strings.LastIndex(e.what, ","):] + ": it was published at " + at

@@ -155,15 +155,14 @@ func (c *Client) write(ctx context.Context, recorded *workv1.AppliedManifestWork
 	writes := func(path string) bool {
 		return slices.ContainsFunc(changes, func(o kube.JSONPatchOperation) bool { return o.Op == "add" && o.Path == path })
 	}
-	patch := changes
+	var unlessChanged kube.JSONPatch
 	if writes("/status/appliedResources") {
-		unchanged, err := c.unlessChanged(recorded)
-		if err != nil {
+		var err error
+		if unlessChanged, err = c.unlessChanged(recorded); err != nil {
 			return nil, err
 		}
-		patch = append(unchanged, changes...)
 	}
-	patched, err := c.patchStatus(ctx, recorded, patch...)
+	patched, err := c.patchStatus(ctx, recorded, slices.Concat(unlessChanged, changes)...)
 	if err != nil {
 		return nil, err
 	}
