@@ -36,6 +36,8 @@ e2e)
 	# hack/images.sh puts both programs into the image of Mosquitto.
 	need mosquitto mosquitto
 	need mosquitto_pub mosquitto-clients
+	# hack/images.sh puts it into the image of Prometheus.
+	need prometheus prometheus
 	# hack/rabbitmq-image.sh makes the image of RabbitMQ with it.
 	need debootstrap debootstrap
 	need dockerd docker.io
