@@ -294,7 +294,6 @@ func (o *options) run(ctx context.Context, logs io.Writer) error {
 	if err := kube.CountRequests(kubeConfig, registry); err != nil {
 		return err
 	}
-	kube.NoticeRestore(kubeConfig)
 	transport, err := mqtt.New(mqtt.Config{Broker: o.broker, ClientID: o.clientID, Logger: logger, Registerer: registry})
 	if err != nil {
 		return err

@@ -151,7 +151,6 @@ func newInformers(cfg *Config) (*controller.Informers, error) {
 	}
 	dialer := connrotation.NewDialer(dial)
 	config.Dial = dialer.DialContext
-	kube.NoticeRestore(config)
 	client, err := versioned.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("client of the Kubernetes API: %w", err)

@@ -166,6 +166,7 @@ func (c *Config) complete() (wire.SourceTopics, error) {
 	c.PendingDelay = max(c.PendingDelay, 0)
 	if c.REST != nil {
 		c.REST = kube.WithTimeout(c.REST, c.RequestTimeout)
+		kube.NoticeRestore(c.REST)
 		kube.TraceRequests(c.REST, tracing.New(c.TracerProvider))
 	}
 	c.Logger = cmp.Or(c.Logger, slog.Default())
