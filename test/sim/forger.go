@@ -7,7 +7,6 @@ import (
 
 	cloudevents "github.com/cloudevents/sdk-go/v2/event"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
@@ -87,10 +86,7 @@ func (w *World) sendForged(topic string, e cloudevents.Event) {
 
 // watchForged finds forged objects on a cluster.
 func (w *World) watchForged(cluster string, c kubeapi.Write) {
-	if c.Kind.Kind != "ConfigMap" || c.After == nil {
-		return
-	}
-	if value, _, _ := unstructured.NestedString(c.After.Object, "data", "value"); value == forgedValue {
+	if c.Kind.Kind == "ConfigMap" && valueOf(c.After) == forgedValue {
 		w.violations.add("ConfigMap " + c.After.GetName() + " of " + cluster + " is that of a forged spec")
 	}
 }

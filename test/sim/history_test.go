@@ -109,7 +109,7 @@ func newHistories(t *trace) *histories {
 func (h *histories) read(i int, e *entry) {
 	switch w := e.write; {
 	case w == nil:
-		if strings.Contains(e.what, "older copy") || strings.Contains(e.what, "is restored") {
+		if e.rewinds {
 			h.rewind(e.actor)
 		}
 	case w.Kind.Kind == "ManifestWork":
@@ -119,7 +119,7 @@ func (h *histories) read(i int, e *entry) {
 			h.seen(from.uid, access{i, false, from.generation})
 		}
 	case w.Kind.Kind == "AppliedManifestWork" && w.User == "agent" && w.After == nil:
-		h.seen(w.Before.GetAnnotations()["workwire.dev/work-uid"], access{i, false, deletion})
+		h.seen(w.Before.GetAnnotations()[uidAnnotation], access{i, false, deletion})
 	}
 }
 
@@ -260,7 +260,7 @@ func TestCheckHistories(t *testing.T) {
 	gone.Kind.Kind, gone.After = "AppliedManifestWork", nil
 	gone.Before = early.write.After.DeepCopy()
 	uid := newHistories(world.trace).declared["cluster1/"+gone.Before.GetName()+"/"+valueOf(gone.Before)].uid
-	gone.Before.SetAnnotations(map[string]string{"workwire.dev/work-uid": uid})
+	gone.Before.SetAnnotations(map[string]string{uidAnnotation: uid})
 	world.trace.entries = append(world.trace.entries, entry{at: early.at, actor: early.actor, write: &gone}, early)
 	found := checkHistories(world.trace)
 	if len(found) == 0 || !strings.HasPrefix(found[0], "00:20:00.000 its cluster has seen generations ") {

@@ -255,8 +255,13 @@ func workDifferences(c *cluster, work *workv1.ManifestWork) []string {
 
 // declared returns the values of the ConfigMaps that a work declares.
 func declared(work *workv1.ManifestWork) map[string]string {
+	return valuesIn(work.Spec.Workload.Manifests)
+}
+
+// valuesIn returns the values of the ConfigMaps that manifests declare.
+func valuesIn(manifests []workv1.Manifest) map[string]string {
 	values := map[string]string{}
-	for _, m := range work.Spec.Workload.Manifests {
+	for _, m := range manifests {
 		var o corev1.ConfigMap
 		if err := json.Unmarshal(m.Raw, &o); err != nil {
 			panic(err)

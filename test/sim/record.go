@@ -116,8 +116,7 @@ func declaredBy(work *kubeapi.Object) []string {
 
 // written follows what an agent writes: people declare a greater number each time.
 func (r *record) written(object string, w kubeapi.Write) {
-	text, _, _ := unstructured.NestedString(w.After.Object, "data", "value")
-	value, err := strconv.Atoi(text)
+	value, err := strconv.Atoi(valueOf(w.After))
 	if w.User != "agent" || err != nil {
 		return
 	}

@@ -64,8 +64,7 @@ func (w *World) Run() []string {
 func (w *World) lastWords() {
 	w.advance(w.random.upTo(20 * time.Second))
 	if w.decide(len(w.trace.decisions)+1, happening{do: (*World).lie}) {
-		w.trace.note("broker", "loses, delays or repeats 60 % of messages")
-		w.liar.set(60)
+		w.lieAbout(60)
 	}
 	for range 6 {
 		number := len(w.trace.decisions) + 1
@@ -137,13 +136,18 @@ func (w *World) restoreState() {
 	}
 	w.kill(c.agent)
 	if from := w.random.intN(c.disk.starts + 1); from < c.disk.starts {
-		w.trace.note(string(c.name), "gets an older copy of its state")
-		w.record.rewound(string(c.name))
+		w.rewind(c, "gets an older copy of its state")
 		c.disk.restore(from)
 	} else {
 		w.trace.note(string(c.name), "loses its state")
 		c.disk.lose()
 	}
+}
+
+// rewind notes that a cluster, its agent or its hub is as it was before.
+func (w *World) rewind(c *cluster, what string) {
+	w.trace.add(entry{actor: string(c.name), what: what, rewinds: true})
+	w.record.rewound(string(c.name))
 }
 
 // backUp takes a backup of an API server.
@@ -164,8 +168,7 @@ func (w *World) restoreAPI() {
 	bump := api != w.hubAPI || w.random.chance(50) || api.Age(backup) < 100
 	for _, c := range w.clusters {
 		if api == w.hubAPI || api == c.api {
-			w.trace.note(string(c.name), fmt.Sprintf("is restored, or its hub is; bump of the revision: %v", bump))
-			w.record.rewound(string(c.name))
+			w.rewind(c, fmt.Sprintf("is restored, or its hub is; bump of the revision: %v", bump))
 		}
 	}
 	api.Restore(backup, bump)
@@ -219,10 +222,13 @@ func (w *World) overload() {
 
 // lie has the broker lose, delay and repeat messages for a while that it has acknowledged.
 func (w *World) lie() {
-	rate := 1 + w.random.intN(40)
-	w.trace.note("broker", fmt.Sprintf("loses, delays or repeats %d %% of messages", rate))
-	w.liar.set(rate)
+	w.lieAbout(1 + w.random.intN(40))
 	w.later(maxOutage, func() { w.liar.set(0) })
+}
+
+func (w *World) lieAbout(percent int) {
+	w.trace.note("broker", fmt.Sprintf("loses, delays or repeats %d %% of messages", percent))
+	w.liar.set(percent)
 }
 
 func (w *World) breakWatches() {

@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
@@ -100,7 +99,7 @@ func (t *teller) tell(e *entry) step {
 	case e.actor == brokerLane:
 		return step{Kind: faultStep, From: faults, To: brokerLane, Text: "the broker " + e.what}
 	case e.actor == "hub" || clusterOnly.MatchString(e.actor):
-		return step{Kind: faultStep, From: faults, To: lane(e.actor), Text: the(e.actor) + " " + e.what, Works: worksIn(e.what)}
+		return step{Kind: faultStep, From: faults, To: actorOf(e.actor), Text: the(e.actor) + " " + e.what, Works: worksIn(e.what)}
 	case e.actor == people:
 		return step{Kind: changeStep, From: people, Text: e.what}
 	}
@@ -139,19 +138,19 @@ func workOf(actor, kind string, o *kubeapi.Object) string {
 	return actor + "/" + name
 }
 
-// lane returns the lane of a program, by its name or by its id at the broker.
-func lane(program string) string {
+// actorOf returns the name in the story of a program, by its name or by its id at the broker.
+func actorOf(program string) string {
 	if cluster := clusterIn.FindString(program); cluster != "" {
 		return agentLane + cluster
 	}
 	return "hub"
 }
 
-// the is the program of lane in a sentence.
-func the(program string) string { return "the " + lane(program) }
+// the is the program of actorOf in a sentence.
+func the(program string) string { return "the " + actorOf(program) }
 
 func (t *teller) tellMessage(e *entry) step {
-	program, s := lane(e.actor), step{Kind: messageStep}
+	program, s := actorOf(e.actor), step{Kind: messageStep}
 	meaning, works := t.meaning(e)
 	s.Works = works
 	at := e.at.UTC().Format(clock)
@@ -274,13 +273,7 @@ func (t *teller) withNames(text string) string {
 
 // manifests says which values ConfigMaps are to have.
 func manifests(list []workv1.Manifest) string {
-	values := map[string]string{}
-	for i := range list {
-		var o corev1.ConfigMap
-		if err := json.Unmarshal(list[i].Raw, &o); err == nil {
-			values[o.Name] = o.Data["value"]
-		}
-	}
+	values := valuesIn(list)
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		parts = append(parts, name+" = "+values[name])
@@ -335,7 +328,7 @@ func (t *teller) tellWrite(e *entry) step {
 	case "ConfigMap":
 		s.Text = who + " " + t.objectWrite(e.actor, w, o)
 	case "AppliedManifestWork":
-		s.Text = fmt.Sprintf("%s %s the AppliedManifestWork of work %s", who, verb(w), t.work(o.GetAnnotations()["workwire.dev/work-uid"]))
+		s.Text = fmt.Sprintf("%s %s the AppliedManifestWork of work %s", who, verb(w), t.work(o.GetAnnotations()[uidAnnotation]))
 	default:
 		s.Text = fmt.Sprintf("%s %s %s %s", who, verb(w), w.Kind.Kind, strings.TrimPrefix(o.GetNamespace()+"/"+o.GetName(), "/"))
 	}
@@ -466,7 +459,7 @@ func (t *teller) tellLog(line string) step {
 		case "msg":
 			message = value
 		case "program":
-			s.From = lane(value)
+			s.From = actorOf(value)
 		case "uid":
 			if name := t.names[value]; name != "" {
 				s.Works = []string{name}

@@ -31,6 +31,8 @@ type entry struct {
 	event *cloudevents.Event // of a message, else nil
 	verb  string             // what the actor does with the message
 	write *kubeapi.Write     // to the API server of the actor, else nil
+
+	rewinds bool // the actor, a cluster, is as it was before
 }
 
 func (e *entry) String() string {

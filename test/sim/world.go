@@ -355,19 +355,17 @@ func (f *flaky) request(what string) (delay time.Duration, outcome kubeapi.Outco
 
 // publish returns how long a message takes to the broker.
 func (f *flaky) publish(what string) time.Duration {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.slow == 0 {
-		return 0
-	}
-	return f.random.of(what).upTo(f.slow)
+	return f.chosen(&f.slow, what)
 }
 
-func (f *flaky) lag(what string) time.Duration {
+func (f *flaky) lag(what string) time.Duration { return f.chosen(&f.late, what) }
+
+// chosen returns a time up to most, a field of f, which is 0 when nothing is late.
+func (f *flaky) chosen(most *time.Duration, what string) time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.late == 0 {
+	if *most == 0 {
 		return 0
 	}
-	return f.random.of(what).upTo(f.late)
+	return f.random.of(what).upTo(*most)
 }
