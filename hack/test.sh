@@ -21,8 +21,8 @@ if [ "$mode" = --unit ]; then
 	exec bin/testrun "go test $flags ${unit[*]}"
 fi
 
-# With the race detector one for each core runs at a time, those that take longest first. Beside them, one at a time, those that run our programs from outside,
-# which mostly wait.
+# Those that take longest come first; with the race detector one for each core runs at a time. Beside them, one at a time,
+# those that run our programs from outside, which mostly wait.
 outside=(./test/faults ./cmd/demo/internal/demo)
 deploy=./test/deploy
 slow=(./pkg/agent ./test/integration ./test/fleet ./broker ./broker/conformance ./test/symptoms)
