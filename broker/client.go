@@ -18,6 +18,7 @@ import (
 	"github.com/workwire/workwire/broker/packet"
 	"github.com/workwire/workwire/broker/session"
 	"github.com/workwire/workwire/pkg/runtime/tracing"
+	"github.com/workwire/workwire/pkg/transport/websocket"
 )
 
 const (
@@ -463,6 +464,20 @@ func (c *client) setTLS(secure *tls.Conn, files *tlsFiles) {
 	c.socket, c.tls = secure, files
 	state := secure.ConnectionState()
 	c.certs, c.authorities = state.PeerCertificates, authoritiesOf(state.VerifiedChains)
+}
+
+// openWebSocket puts MQTT into a WebSocket, before the login.
+func (c *client) openWebSocket(path string) error {
+	socket, err := websocket.Server(c.socket, path, func() error {
+		if c.admit == nil {
+			return nil
+		}
+		return c.admit(0)
+	})
+	if err == nil {
+		c.socket = socket
+	}
+	return err
 }
 
 // truncate shortens text of a client for logs and reasons.

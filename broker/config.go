@@ -158,6 +158,10 @@ type Listener struct {
 
 	// TLS encrypts the connections; nil means plain TCP.
 	TLS *ListenerTLS `json:"tls,omitempty"`
+
+	// WebSocketPath serves MQTT over WebSocket at this path of URLs, for example /mqtt, and nothing
+	// else. Empty means MQTT without WebSocket.
+	WebSocketPath string `json:"webSocketPath,omitempty"`
 }
 
 // ListenerTLS names PEM files. Changed files are reloaded within a second, unless they cannot be
@@ -421,6 +425,9 @@ func (l Listener) validate() error {
 	loopback, err := isLoopback(l.Address)
 	if err != nil {
 		return fmt.Errorf("address: %w", err)
+	}
+	if l.WebSocketPath != "" && (l.WebSocketPath[0] != '/' || strings.ContainsAny(l.WebSocketPath, "?#% ")) {
+		return fmt.Errorf("webSocketPath: %q is no path of a URL, for example /mqtt", l.WebSocketPath)
 	}
 	if l.TLS == nil {
 		if !loopback {

@@ -32,7 +32,7 @@ type traffic struct{ received, sent atomic.Int64 }
 //
 // One goroutine reads packets. The other methods are safe for concurrent use.
 type conn struct {
-	socket  net.Conn // TCP or TLS
+	socket  net.Conn // TCP, TLS or a WebSocket
 	traffic *traffic
 	in      input
 

@@ -24,6 +24,7 @@ type listener struct {
 	socket net.Listener
 	tls    *tlsFiles   // nil: plain TCP
 	config *tls.Config // nil: plain TCP
+	path   string      // of WebSockets; "": MQTT without WebSocket
 	logger *slog.Logger
 
 	mu    sync.Mutex
@@ -34,7 +35,7 @@ type listener struct {
 
 // listen opens the socket of a listener.
 func listen(cfg Listener, logger *slog.Logger) (*listener, error) {
-	l := &listener{id: cfg.Address, logger: logger, conns: map[net.Conn]struct{}{}, done: make(chan struct{})}
+	l := &listener{id: cfg.Address, path: cfg.WebSocketPath, logger: logger, conns: map[net.Conn]struct{}{}, done: make(chan struct{})}
 	if cfg.TLS != nil {
 		files, err := newTLSFiles(*cfg.TLS, logger)
 		if err != nil {
@@ -120,6 +121,12 @@ func (l *listener) handle(ctx context.Context, socket net.Conn, s *server) {
 			return
 		}
 		c.setTLS(secure, l.tls)
+	}
+	if l.path != "" {
+		if err := c.openWebSocket(l.path); err != nil {
+			s.log(slog.LevelInfo, "websocket", "WebSocket not opened", "listener", l.id, "remote", c.remote, "error", err)
+			return
+		}
 	}
 	if !c.login(ctx) {
 		return

@@ -207,24 +207,27 @@ func TestChartRefuses(t *testing.T) {
 	for flags, want := range map[string]string{
 		"":                                     "nothing is enabled",
 		"agent.enabled=true,brokerHost=b:8883": "agent.clusterName is required",
-		"agent.enabled=true,agent.clusterName=c1":                                         "brokerHost is required",
-		"agent.enabled=true,agent.clusterName=c1,brokerHost=mqtts://b:1":                  "brokerHost",
-		"agent.enabled=true,agent.clusterName=C_1,brokerHost=b:1":                         "clusterName",
-		"hub.enabled=true,brokerHost=b:1,hub.replica=2":                                   "replica",
-		"hub.enabled=true,brokerHost=b:1,hub.extraArgs={auto-register}":                   "extraArgs",
-		"broker.enabled=true,broker.service.type=ExternalName":                            "type",
-		"broker.enabled=true,image.digests.work-broker=sha256:0":                          "digests",
-		"agent.enabled=true,agent.clusterName=c1,brokerHost=b:1,agent.unseal.require={*}": "needs agent.unseal.secret",
-		"agent.enabled=true,agent.clusterName=c1,brokerHost=b:1,agent.rbac.profile=all":   "profile",
-		"hub.enabled=true,brokerHost=b:1,hub.sealing.keys=k":                              "needs hub.signing.secret",
-		"hub.enabled=true,brokerHost=b:1,hub.sealing.require={*}":                         "needs hub.sealing.keys",
-		"hub.enabled=true,brokerHost=b:1,hub.sealing.require={Cluster1}":                  "require",
-		"agent.enabled=true,agent.clusterName=c1,brokerHost=b:1,agent.image=mine":         "image",
-		"hub.enabled=true,brokerHost=b:1,hub.dashboard.namespace=ingress":                 "needs hub.dashboard.enabled",
-		"hub.enabled=true,brokerHost=b:1,tracing.headersSecret=s":                         "need tracing.endpoint",
-		"hub.enabled=true,brokerHost=b:1,tracing.endpoint=http://collector:4318":          "endpoint",
-		"hub.enabled=true,brokerHost=b:1,tracing.endpoint=https://u:p@collector":          "endpoint",
-		"hub.enabled=true,brokerHost=b:1,tracing.samplingRatio=2":                         "samplingRatio",
+		"agent.enabled=true,agent.clusterName=c1":                                          "brokerHost is required",
+		"agent.enabled=true,agent.clusterName=c1,brokerHost=mqtts://b:1":                   "brokerHost",
+		"agent.enabled=true,agent.clusterName=C_1,brokerHost=b:1":                          "clusterName",
+		"hub.enabled=true,brokerHost=b:1,hub.replica=2":                                    "replica",
+		"hub.enabled=true,brokerHost=b:1,hub.extraArgs={auto-register}":                    "extraArgs",
+		"broker.enabled=true,broker.service.type=ExternalName":                             "type",
+		"broker.enabled=true,image.digests.work-broker=sha256:0":                           "digests",
+		"agent.enabled=true,agent.clusterName=c1,brokerHost=b:1,agent.unseal.require={*}":  "needs agent.unseal.secret",
+		"agent.enabled=true,agent.clusterName=c1,brokerHost=b:1,agent.rbac.profile=all":    "profile",
+		"hub.enabled=true,brokerHost=b:1,hub.sealing.keys=k":                               "needs hub.signing.secret",
+		"hub.enabled=true,brokerHost=b:1,hub.sealing.require={*}":                          "needs hub.sealing.keys",
+		"hub.enabled=true,brokerHost=b:1,hub.sealing.require={Cluster1}":                   "require",
+		"agent.enabled=true,agent.clusterName=c1,brokerHost=b:1,agent.image=mine":          "image",
+		"hub.enabled=true,brokerHost=b:1,hub.dashboard.namespace=ingress":                  "needs hub.dashboard.enabled",
+		"hub.enabled=true,brokerHost=b:1,tracing.headersSecret=s":                          "need tracing.endpoint",
+		"hub.enabled=true,brokerHost=b:1,tracing.endpoint=http://collector:4318":           "endpoint",
+		"hub.enabled=true,brokerHost=b:1,tracing.endpoint=https://u:p@collector":           "endpoint",
+		"hub.enabled=true,brokerHost=b:1,tracing.samplingRatio=2":                          "samplingRatio",
+		"hub.enabled=true,brokerHost=ws://b/mqtt":                                          "brokerHost",
+		"hub.enabled=true,brokerHost=b:1,proxy.url=http://u:p@proxy:3128":                  "url",
+		"hub.enabled=true,brokerHost=b:1,proxy.secret=s,networkPolicy.restrictEgress=true": "needs proxy.url",
 	} {
 		_, stderr, err := c.try(fmt.Sprintf("helm template x deploy/helm/workwire --set '%s'", flags))
 		if err == nil || !strings.Contains(stderr, want) {
@@ -336,6 +339,32 @@ username: c1`
 	}
 	if !strings.Contains(out, "{port: 1883, protocol: TCP}") || strings.Contains(out, "8883") {
 		t.Error("the network policy does not name the broker's port")
+	}
+}
+
+// TestProxyOfTheChart: what may be connected to, and what is reached without the proxy.
+func TestProxyOfTheChart(t *testing.T) {
+	c := newCopy(t)
+	c.helm()
+	const hub = "helm template x deploy/helm/workwire --set hub.enabled=true,networkPolicy.restrictEgress=true,brokerHost="
+	for flags, port := range map[string]string{
+		"wss://b/mqtt": "443", "wss://b:8443/mqtt": "8443", "b:1883": "1883", `a:1883\\,b:1883`: "1883",
+		"wss://b/mqtt,proxy.url=http://proxy:3128": "3128", "b:1883,proxy.url=http://proxy/": "80", "b:1883,proxy.url=https://proxy": "443",
+	} {
+		out := c.run(hub + flags)
+		policy := fmt.Sprint(objectsOf(t, []byte(out))["NetworkPolicy work-hub-egress"].Object["spec"])
+		if !strings.Contains(policy, fmt.Sprintf("port:%s protocol:TCP] ", port)) && !strings.Contains(policy, fmt.Sprintf("port:%s protocol:TCP]]", port)) {
+			t.Errorf("%s: connections to port %s are not allowed: %s", flags, port, policy)
+		}
+		if strings.Contains(policy, "8883") || strings.Contains(out, "HTTPS_PROXY") != strings.Contains(flags, "proxy") {
+			t.Errorf("%s: the broker's usual port, or the proxy: %s", flags, out)
+		}
+	}
+	out := c.run("helm template x deploy/helm/workwire --set agent.enabled=true,agent.clusterName=c1,brokerHost=b:443,proxy.secret=way-out,proxy.except=10.0.0.0/8")
+	containers, _, _ := unstructured.NestedSlice(objectsOf(t, []byte(out))["Deployment work-agent"].Object, "spec", "template", "spec", "containers")
+	env := fmt.Sprint(containers[0].(map[string]any)["env"])
+	if want := "[map[name:HTTPS_PROXY valueFrom:map[secretKeyRef:map[key:url name:way-out]]] map[name:NO_PROXY value:$(KUBERNETES_SERVICE_HOST),.svc,.cluster.local,10.0.0.0/8]]"; env != want {
+		t.Errorf("the environment is %s, want %s", env, want)
 	}
 }
 

@@ -16,7 +16,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/workwire/workwire/pkg/runtime/serve"
+	"github.com/workwire/workwire/pkg/transport/config"
 	"github.com/workwire/workwire/pkg/transport/mqtt"
+	"github.com/workwire/workwire/pkg/transport/proxy"
 	"github.com/workwire/workwire/pkg/wire"
 )
 
@@ -62,8 +64,12 @@ func (p *patient) broker(ctx context.Context) {
 
 func since(start time.Time) time.Duration { return time.Since(start).Round(100 * time.Microsecond) }
 
-// reachable is a place that accepts connections: host:port as configured, and with the IP address.
-type reachable struct{ host, address string }
+// reachable is a place that accepts connections: as configured, and how.
+type reachable struct {
+	configured string
+	address    string // host:port, with the IP address unless a proxy connects
+	dial       func(ctx context.Context) (net.Conn, error)
+}
 
 // addresses dials each address of the broker, and returns those that accept connections.
 func (p *patient) addresses(ctx context.Context) []reachable {
@@ -77,13 +83,25 @@ func (p *patient) addresses(ctx context.Context) []reachable {
 	return answering
 }
 
-// address dials each IP address of one address of the broker.
+// address dials each IP address of one address of the broker, or has a proxy dial it.
 func (p *patient) address(ctx context.Context, configured string) []reachable {
-	host, port, err := net.SplitHostPort(configured)
+	a, err := config.ParseAddress(configured)
 	if err != nil {
-		p.fault("address", err, "set brokerHost to host:port")
+		p.fault("address", err, "set brokerHost to host:port, or to the URL of a WebSocket")
 		return nil
 	}
+	if p.Broker.UsesTLS() {
+		through, err := proxy.FromEnvironment(a.Host)
+		if err != nil {
+			p.fault("address", err, "correct HTTPS_PROXY")
+			return nil
+		}
+		if through != nil {
+			dial := func(ctx context.Context) (net.Conn, error) { return through.Dial(ctx, a.Host) }
+			return p.reached(ctx, "through the proxy "+through.String(), reachable{configured, a.Host, dial})
+		}
+	}
+	host, port, _ := net.SplitHostPort(a.Host) // ParseAddress has split it
 	lookupCtx, cancel := p.timeout(ctx)
 	defer cancel()
 	found, err := net.DefaultResolver.LookupHost(lookupCtx, host)
@@ -94,30 +112,36 @@ func (p *patient) address(ctx context.Context, configured string) []reachable {
 	var answering []reachable
 	for _, ip := range found {
 		address := net.JoinHostPort(ip, port)
-		start := time.Now()
-		dialCtx, cancel := p.timeout(ctx)
-		conn, err := new(net.Dialer).DialContext(dialCtx, "tcp", address)
-		cancel()
-		if err != nil {
-			fix := mqtt.Advice(err)
-			if fix == "" {
-				fix = "open the way to this address and port: firewalls, network policies, security groups"
-			}
-			p.fault("address", err, fix)
-			continue
-		}
-		_ = conn.Close() // nothing was sent
-		p.good("address", "%s (%s) accepts connections after %s", configured, address, since(start))
-		answering = append(answering, reachable{configured, address})
+		dial := func(ctx context.Context) (net.Conn, error) { return new(net.Dialer).DialContext(ctx, "tcp", address) }
+		answering = append(answering, p.reached(ctx, address, reachable{configured, address, dial})...)
 	}
 	return answering
+}
+
+// reached dials r, and returns it if it accepts connections.
+func (p *patient) reached(ctx context.Context, way string, r reachable) []reachable {
+	start := time.Now()
+	ctx, cancel := p.timeout(ctx)
+	defer cancel()
+	conn, err := r.dial(ctx)
+	if err != nil {
+		fix := mqtt.Advice(err)
+		if fix == "" {
+			fix = "open the way to this address and port: firewalls, network policies, security groups"
+		}
+		p.fault("address", err, fix)
+		return nil
+	}
+	_ = conn.Close() // nothing was sent
+	p.good("address", "%s (%s) accepts connections after %s", r.configured, way, since(start))
+	return []reachable{r}
 }
 
 // tls makes a TLS handshake with each address, and checks the names and the expiry of certificates.
 func (p *patient) tls(ctx context.Context, addresses []reachable) bool {
 	if !p.Broker.UsesTLS() {
 		if slices.ContainsFunc(addresses, func(r reachable) bool {
-			host, _, _ := net.SplitHostPort(r.host) // addresses has split it
+			host, _, _ := net.SplitHostPort(r.address)
 			return !serve.IsLoopback(host)
 		}) {
 			p.add("tls", Warning, "set tls: required and caFile", "the connection is not encrypted")
@@ -133,12 +157,12 @@ func (p *patient) tls(ctx context.Context, addresses []reachable) bool {
 	}
 	secured := false
 	for _, r := range addresses {
-		settings, err := p.Broker.TLSConfig(r.host, certs)
+		settings, err := p.Broker.TLSConfig(r.configured, certs)
 		if err != nil {
 			p.fault("tls", err, "correct the files in the transport configuration")
 			return false
 		}
-		secured = p.handshake(ctx, r.address, settings) || secured
+		secured = p.handshake(ctx, r, settings) || secured
 	}
 	for block, rest := pem.Decode(certs.ClientCert); block != nil; block, rest = pem.Decode(rest) {
 		if certificate, err := x509.ParseCertificate(block.Bytes); err == nil && block.Type == "CERTIFICATE" {
@@ -149,27 +173,31 @@ func (p *patient) tls(ctx context.Context, addresses []reachable) bool {
 	return secured
 }
 
-func (p *patient) handshake(ctx context.Context, address string, settings *tls.Config) bool {
+func (p *patient) handshake(ctx context.Context, r reachable, settings *tls.Config) bool {
 	ctx, cancel := p.timeout(ctx)
 	defer cancel()
-	conn, err := (&tls.Dialer{Config: settings}).DialContext(ctx, "tcp", address)
+	conn, err := r.dial(ctx)
 	if err != nil {
-		p.fault("tls", fmt.Errorf("%s: %w", address, err), mqtt.Advice(err))
+		p.fault("tls", fmt.Errorf("%s: %w", r.address, err), mqtt.Advice(err))
 		return false
 	}
 	defer func() { _ = conn.Close() }() // nothing was sent
-	secured, isTLS := conn.(*tls.Conn)
-	if !isTLS || len(secured.ConnectionState().PeerCertificates) == 0 {
-		p.fault("tls", errors.New("the broker showed no certificate"), "give the broker a certificate")
+	secured := tls.Client(conn, settings)
+	if err := secured.HandshakeContext(ctx); err != nil {
+		p.fault("tls", fmt.Errorf("%s: %w", r.address, err), mqtt.Advice(err))
 		return false
 	}
 	state := secured.ConnectionState()
+	if len(state.PeerCertificates) == 0 {
+		p.fault("tls", errors.New("the broker showed no certificate"), "give the broker a certificate")
+		return false
+	}
 	certificate := state.PeerCertificates[0]
 	names := append([]string(nil), certificate.DNSNames...)
 	for _, ip := range certificate.IPAddresses {
 		names = append(names, ip.String())
 	}
-	p.good("tls", "%s at %s, certificate for %s by %s", tls.VersionName(state.Version), address, strings.Join(names, ", "), certificate.Issuer.CommonName)
+	p.good("tls", "%s at %s, certificate for %s by %s", tls.VersionName(state.Version), r.address, strings.Join(names, ", "), certificate.Issuer.CommonName)
 	p.expiry("broker's certificate", certificate, "renew the broker's certificate")
 	return true
 }

@@ -26,6 +26,7 @@ import (
 	"github.com/workwire/workwire/pkg/wire"
 	"github.com/workwire/workwire/test/kit"
 	"github.com/workwire/workwire/test/kit/controlplane"
+	"github.com/workwire/workwire/test/kit/webproxy"
 	"github.com/workwire/workwire/test/kit/wirekit"
 )
 
@@ -148,12 +149,11 @@ func examineSource(t *testing.T, b config.Config) {
 		[]string{"address ok", "tls ok", "login ok", "subscribe ok", "publish ok", "source ok", "clock of the source ok", "api skipped"})
 }
 
-// TestTLS examines a broker with certificates.
+// TestTLS examines a broker with certificates, also where only a proxy reaches it.
 func TestTLS(t *testing.T) {
-	t.Parallel()
 	issue := func(dir string, validity time.Duration) {
 		manager, err := certificates.New(certificates.ManagerConfig{Dir: dir, Config: certificates.Config{Certificates: []certificates.Certificate{
-			{Name: "broker", Role: certificates.Broker, Hosts: []string{"127.0.0.1"}, Validity: metav1.Duration{Duration: validity}},
+			{Name: "broker", Role: certificates.Broker, Hosts: []string{"127.0.0.1", "broker.example.test"}, Validity: metav1.Duration{Duration: validity}},
 			{Name: "hub1", Role: certificates.Source}, {Name: "c1", Role: certificates.Agent},
 		}}})
 		kit.NoError(t, err)
@@ -163,9 +163,10 @@ func TestTLS(t *testing.T) {
 	dir, other := t.TempDir(), t.TempDir()
 	issue(dir, 0)
 	issue(other, 0)
-	b := brokertest.Start(t, broker.Config{Listeners: []broker.Listener{{Address: "127.0.0.1:0", TLS: &broker.ListenerTLS{
+	files := &broker.ListenerTLS{
 		CertFile: filepath.Join(dir, "broker/tls.crt"), KeyFile: filepath.Join(dir, "broker/tls.key"), ClientCAFile: filepath.Join(dir, "broker/ca.crt"),
-	}}}})
+	}
+	b := brokertest.Start(t, broker.Config{Listeners: []broker.Listener{{Address: "127.0.0.1:0", TLS: files}}})
 	_, port, err := net.SplitHostPort(b.Addr)
 	kit.NoError(t, err)
 	good := config.Config{
@@ -179,7 +180,7 @@ func TestTLS(t *testing.T) {
 	}
 	now := time.Now()
 	all := []string{"address ok", "tls ok", "broker's certificate ok", "client certificate ok", "login ok", "subscribe ok", "subscribe ok", "source id skipped", "publish skipped", "api skipped"}
-	expect(t, run(func(*config.Config) {}, now), all, "certificate for 127.0.0.1 by workwire", "TLS 1.3")
+	expect(t, run(func(*config.Config) {}, now), all, "certificate for broker.example.test, 127.0.0.1 by workwire", "TLS 1.3")
 	expect(t, run(func(c *config.Config) { c.CA.File = filepath.Join(other, "hub1/ca.crt") }, now),
 		[]string{"address ok", "tls fault", "client certificate ok", "login skipped", "api skipped"}, "unknown authority", "set caFile (or caData) to the authority")
 	expect(t, run(func(c *config.Config) {
@@ -197,6 +198,13 @@ func TestTLS(t *testing.T) {
 	}) {
 		t.Errorf("another name: %+v", results)
 	}
+	behind := brokertest.Start(t, broker.Config{Listeners: []broker.Listener{{Address: "127.0.0.1:0", WebSocketPath: "/mqtt", TLS: files}}})
+	proxy := webproxy.Start(t, "broker.example.test", behind.Addr)
+	t.Setenv("HTTPS_PROXY", proxy.URL())
+	only := func(c *config.Config) { c.BrokerHost = "wss://broker.example.test/mqtt" }
+	expect(t, run(only, now), all, "wss://broker.example.test/mqtt (through the proxy "+proxy.Addr+") accepts connections", "TLS 1.3 at broker.example.test:443")
+	t.Setenv("HTTPS_PROXY", "http://"+proxy.Addr)
+	expect(t, run(only, now), []string{"address fault", "login skipped", "api skipped"}, "407 Proxy Authentication Required", "into HTTPS_PROXY: http://user:password@host:port")
 }
 
 // TestAPI examines an API server from nothing to a cluster.

@@ -1,10 +1,12 @@
 package config
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,6 +21,43 @@ func (c Config) Addresses() []string {
 		}
 	}
 	return addresses
+}
+
+// Address is one of the places where the broker listens.
+type Address struct {
+	// Host is the host:port to connect to.
+	Host string
+	// URL is that of a WebSocket; nil: MQTT is not in a WebSocket.
+	URL *url.URL
+}
+
+// ParseAddress parses one of the addresses in BrokerHost: host:port, or the URL of a WebSocket, wss:// or ws://, whose port
+// is 443 or 80 if there is none. Errors contain the address and what to do.
+func ParseAddress(text string) (Address, error) {
+	const example = `for example "broker.example.com:8883", or "wss://broker.example.com/mqtt" for a WebSocket`
+	a := Address{Host: text}
+	if strings.Contains(text, "://") {
+		u, err := url.Parse(text)
+		port, known := map[string]string{"wss": "443", "ws": "80"}[cmp.Or(u, &url.URL{}).Scheme]
+		switch {
+		case err != nil || u.Host == "":
+			return a, fmt.Errorf("brokerHost: %q is no URL, %s", text, example)
+		case !known:
+			return a, fmt.Errorf("brokerHost: %q is a URL, and not that of a WebSocket: give host:port alone, %s; "+
+				"TLS is chosen by giving tls: required, caFile or clientCertFile", text, example)
+		case u.User != nil || u.Fragment != "":
+			return a, fmt.Errorf("brokerHost: the URL of %s has a user or a fragment: remove it, and give username and passwordFile", u.Host)
+		}
+		a = Address{Host: net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), port)), URL: u}
+	}
+	host, port, err := net.SplitHostPort(a.Host)
+	if err != nil || host == "" {
+		return a, fmt.Errorf("brokerHost: %q is no host:port, %s", text, example)
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+		return a, fmt.Errorf("brokerHost: port %q of %q is no number from 1 to 65535", port, text)
+	}
+	return a, nil
 }
 
 // HubIdentity returns what is hashed into the names of AppliedManifestWorks: HubName, or BrokerHost
@@ -57,10 +96,9 @@ func addressesField(to *string) func(json.RawMessage) error {
 }
 
 func (c Config) validateAddresses() error {
-	const example = `for example "broker.example.com:1883"`
 	addresses := c.Addresses()
 	if len(addresses) == 0 {
-		return errors.New("brokerHost: required, host:port of the MQTT broker, " + example)
+		return errors.New(`brokerHost: required, host:port of the MQTT broker, for example "broker.example.com:1883"`)
 	}
 	if len(addresses) != strings.Count(c.BrokerHost, ",")+1 {
 		return fmt.Errorf("brokerHost: %q has a comma without an address: remove it", c.BrokerHost)
@@ -71,19 +109,11 @@ func (c Config) validateAddresses() error {
 			errs = append(errs, fmt.Errorf("brokerHost: %q is there twice: remove one", address))
 			continue
 		}
-		host, port, err := net.SplitHostPort(address)
-		if strings.Contains(address, "://") {
-			errs = append(errs, fmt.Errorf("brokerHost: %q is a URL: give host:port alone, %s; "+
-				"TLS is chosen by giving tls: required, caFile or clientCertFile", address, example))
-			continue
+		a, err := ParseAddress(address)
+		if err == nil && a.URL != nil && a.URL.Scheme == "ws" && c.UsesTLS() {
+			err = fmt.Errorf("brokerHost: %q is without TLS: use wss://, or remove the certificates, tls: required and other wss:// addresses", address)
 		}
-		if err != nil || host == "" {
-			errs = append(errs, fmt.Errorf("brokerHost: %q is no host:port, %s", address, example))
-			continue
-		}
-		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-			errs = append(errs, fmt.Errorf("brokerHost: port %q of %q is no number from 1 to 65535", port, address))
-		}
+		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }

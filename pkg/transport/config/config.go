@@ -24,6 +24,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -41,12 +42,13 @@ const (
 )
 
 // Config is the content of a transport configuration file. The key of each field is in parentheses.
-// The connection uses TLS if a certificate authority or a client certificate is set, otherwise
-// plain TCP, unless TLSRequired.
+// The connection uses TLS if a certificate authority or a client certificate is set, or with
+// TLSRequired, or if the URL of a WebSocket begins with wss://; otherwise plain TCP.
 type Config struct {
-	// BrokerHost (brokerHost) is the host:port of the broker; required. Several addresses of one
-	// broker are separated by commas, in the file also as a list: a client connects to any of them,
-	// tried in random order. OCM knows one address only.
+	// BrokerHost (brokerHost) is the host:port of the broker, or the URL of a WebSocket, for example
+	// wss://broker.example.com/mqtt; required. Several addresses of one broker are separated by
+	// commas, in the file also as a list: a client connects to any of them, tried in random order.
+	// OCM knows one host:port only.
 	BrokerHost string
 	// HubName (hubName) is hashed into the names of AppliedManifestWorks in place of BrokerHost;
 	// an agent needs it if there are several addresses. Only agents use it. OCM does not have this
@@ -128,7 +130,11 @@ func (c Config) WithDefaults() Config {
 
 // UsesTLS reports whether the connection uses TLS.
 func (c Config) UsesTLS() bool {
-	return c.TLSRequired || !c.CA.IsEmpty() || !c.ClientCert.IsEmpty() || !c.ClientKey.IsEmpty()
+	secure := func(address string) bool {
+		a, err := ParseAddress(address)
+		return err == nil && a.URL != nil && a.URL.Scheme == "wss"
+	}
+	return slices.ContainsFunc(c.Addresses(), secure) || c.TLSRequired || !c.CA.IsEmpty() || !c.ClientCert.IsEmpty() || !c.ClientKey.IsEmpty()
 }
 
 // ReadPassword returns the password, from PasswordFile if that is set.

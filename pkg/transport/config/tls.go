@@ -57,10 +57,9 @@ func (c Config) Certificates() (Certificates, error) {
 // Errors contain the key of the invalid field.
 func (c Config) TLSConfig(address string, certs Certificates) (*tls.Config, error) {
 	var errs []error
-	host, _, err := net.SplitHostPort(address)
-	if err != nil {
-		errs = append(errs, fmt.Errorf("brokerHost: %w", err))
-	}
+	a, err := ParseAddress(address)
+	errs = append(errs, err)
+	host, _, _ := net.SplitHostPort(a.Host) // ParseAddress has split it
 	settings := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: host}
 	if len(certs.CA) > 0 {
 		settings.RootCAs = x509.NewCertPool()

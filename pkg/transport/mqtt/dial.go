@@ -7,12 +7,15 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/workwire/workwire/pkg/transport/config"
+	"github.com/workwire/workwire/pkg/transport/proxy"
+	"github.com/workwire/workwire/pkg/transport/websocket"
 )
 
 // nextAddressDelay is how long an address is waited for before the next one is tried as well, so
@@ -23,14 +26,14 @@ const nextAddressDelay = time.Second
 // endpoint is one of the places where the broker listens: an address of the configuration, and one
 // of the IP addresses that its name has.
 type endpoint struct {
-	host    string // host:port as configured
-	address string // host:port with the IP address
+	host    string // as configured
+	address string // host:port with the IP address, or the name if a proxy connects
 }
 
 // dialed is a connection without MQTT.
 type dialed struct {
 	endpoint     endpoint
-	raw, secured net.Conn // the same without TLS
+	raw, secured net.Conn // the same without TLS and WebSocket
 	certs        config.Certificates
 }
 
@@ -47,23 +50,67 @@ func dial(ctx context.Context, broker config.Config, last endpoint) (dialed, err
 		}
 	}
 	return race(ctx, attemptOrder(broker.Addresses(), last.host, rand.Shuffle), func(ctx context.Context, host string) (dialed, error) {
-		var settings *tls.Config
-		if broker.UsesTLS() {
-			var err error
-			if settings, err = broker.TLSConfig(host, certs); err != nil {
-				return dialed{}, err
-			}
-		}
-		addresses, err := lookup(ctx, host)
+		a, err := config.ParseAddress(host)
 		if err != nil {
 			return dialed{}, err
 		}
+		way := way{host: host, url: a.URL}
+		if broker.UsesTLS() {
+			if way.settings, err = broker.TLSConfig(host, certs); err != nil {
+				return dialed{}, err
+			}
+			if way.proxy, err = proxy.FromEnvironment(a.Host); err != nil {
+				return dialed{}, err
+			}
+		}
+		addresses := []string{a.Host} // the proxy looks it up
+		if way.proxy == nil {
+			if addresses, err = lookup(ctx, a.Host); err != nil {
+				return dialed{}, err
+			}
+		}
 		return race(ctx, attemptOrder(addresses, last.address, rand.Shuffle), func(ctx context.Context, address string) (dialed, error) {
-			d, err := dialEndpoint(ctx, endpoint{host, address}, settings)
+			d, err := way.dial(ctx, address)
 			d.certs = certs
 			return d, err
 		})
 	})
+}
+
+// way is how an address of the configuration is connected to.
+type way struct {
+	host     string       // the address of the configuration
+	proxy    *proxy.Proxy // nil: none
+	settings *tls.Config  // nil: without TLS
+	url      *url.URL     // of a WebSocket; nil: without
+}
+
+// dial connects to address, host:port with an IP address, or with a name that the proxy looks up.
+func (w way) dial(ctx context.Context, address string) (d dialed, err error) {
+	d.endpoint = endpoint{w.host, address}
+	if w.proxy != nil {
+		d.raw, err = w.proxy.Dial(ctx, address)
+	} else {
+		d.raw, err = new(net.Dialer).DialContext(ctx, "tcp", address)
+	}
+	if err != nil {
+		return dialed{}, err
+	}
+	d.secured = d.raw
+	if w.settings != nil {
+		secured := tls.Client(d.raw, w.settings)
+		if err := secured.HandshakeContext(ctx); err != nil {
+			_ = d.raw.Close()
+			return dialed{}, fmt.Errorf("TLS handshake with %s: %w", w.host, err)
+		}
+		d.secured = secured
+	}
+	if w.url != nil {
+		if d.secured, err = websocket.Client(ctx, d.secured, w.url.String()); err != nil {
+			return dialed{}, err // it has closed the connection
+		}
+	}
+	return d, nil
 }
 
 // lookup returns the addresses of host with each of its IP addresses. Its errors are those of a
@@ -84,23 +131,6 @@ func lookup(ctx context.Context, host string) ([]string, error) {
 		found[i] = net.JoinHostPort(ip, port)
 	}
 	return found, nil
-}
-
-// dialEndpoint connects to e, with TLS unless settings is nil.
-func dialEndpoint(ctx context.Context, e endpoint, settings *tls.Config) (dialed, error) {
-	raw, err := new(net.Dialer).DialContext(ctx, "tcp", e.address)
-	if err != nil {
-		return dialed{}, err
-	}
-	if settings == nil {
-		return dialed{endpoint: e, raw: raw, secured: raw}, nil
-	}
-	secured := tls.Client(raw, settings)
-	if err := secured.HandshakeContext(ctx); err != nil {
-		_ = raw.Close()
-		return dialed{}, fmt.Errorf("TLS handshake with %s: %w", e.host, err)
-	}
-	return dialed{endpoint: e, raw: raw, secured: secured}, nil
 }
 
 // attemptOrder returns addresses in random order, with last at the end if it is one of them.

@@ -7,10 +7,14 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"syscall"
 
 	"github.com/eclipse/paho.golang/autopaho"
+
+	"github.com/workwire/workwire/pkg/transport/proxy"
+	"github.com/workwire/workwire/pkg/transport/websocket"
 )
 
 // refusedError is a reason code of the broker in a CONNACK, SUBACK, PUBACK or DISCONNECT.
@@ -94,7 +98,10 @@ var errNoAnswer = errors.New("the broker closed the connection without an answer
 // connectError returns the reason of a failed attempt to connect.
 func connectError(err error) error {
 	var refused *autopaho.ConnackError
+	var through *proxy.Error
 	switch {
+	case errors.As(err, &through):
+		return err
 	case errors.As(err, &refused):
 		return &refusedError{code: refused.ReasonCode, text: refused.Reason}
 	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET):
@@ -115,8 +122,14 @@ func adviceFor(err error) string {
 		lookup     *net.DNSError
 		path       *os.PathError
 		connection *net.OpError
+		through    *proxy.Error
+		socket     *websocket.RefusedError
 	)
 	switch {
+	case errors.As(err, &through):
+		return proxyAdvice(through)
+	case errors.As(err, &socket):
+		return "check the path in brokerHost, and that what answers there serves MQTT over WebSocket"
 	case errors.As(err, &refused):
 		return advices[refused.code]
 	case errors.As(err, &authority):
@@ -140,6 +153,19 @@ func adviceFor(err error) string {
 	default:
 		return ""
 	}
+}
+
+// proxyAdvice says what to do about a proxy that does not connect.
+func proxyAdvice(err *proxy.Error) string {
+	switch err.Code {
+	case http.StatusProxyAuthRequired:
+		return "put a user name and a password that the proxy accepts into HTTPS_PROXY: http://user:password@host:port"
+	case 0:
+		return "check HTTPS_PROXY, or add the broker to NO_PROXY to connect without a proxy"
+	case http.StatusForbidden, http.StatusMethodNotAllowed:
+		return "have the proxy allow CONNECT to this host and port (many allow port 443 only), or add the broker to NO_PROXY to connect without a proxy"
+	}
+	return "check brokerHost, and whether the proxy can reach it, or add the broker to NO_PROXY to connect without a proxy"
 }
 
 // alertAdvices says what to do about the TLS alerts of a broker.

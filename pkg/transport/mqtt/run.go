@@ -19,6 +19,7 @@ import (
 
 	"github.com/workwire/workwire/pkg/runtime/serve"
 	"github.com/workwire/workwire/pkg/transport"
+	"github.com/workwire/workwire/pkg/transport/config"
 )
 
 var (
@@ -78,7 +79,8 @@ func (t *Transport) logWarnings() {
 		log.Info("using QoS 1 instead of QoS 2", "pubQoS", *broker.PubQoS, "subQoS", *broker.SubQoS)
 	}
 	remote := slices.ContainsFunc(broker.Addresses(), func(address string) bool {
-		host, _, _ := net.SplitHostPort(address) // validated by New
+		a, _ := config.ParseAddress(address) // validated by New
+		host, _, _ := net.SplitHostPort(a.Host)
 		return !serve.IsLoopback(host)
 	})
 	if broker.Username != "" && !broker.UsesTLS() && remote {
@@ -88,9 +90,10 @@ func (t *Transport) logWarnings() {
 
 func (r *runner) clientConfig(ctx context.Context) autopaho.ClientConfig {
 	broker := r.cfg.Broker
+	first, _ := config.ParseAddress(broker.Addresses()[0]) // validated by New
 	return autopaho.ClientConfig{
 		// Only used in errors: dial connects.
-		ServerUrls:            []*url.URL{{Scheme: "mqtt", Host: broker.Addresses()[0]}},
+		ServerUrls:            []*url.URL{{Scheme: "mqtt", Host: first.Host}},
 		KeepAlive:             uint16(broker.KeepAlive / time.Second),
 		SessionExpiryInterval: uint32(broker.SessionExpiry / time.Second),
 		ConnectTimeout:        broker.DialTimeout,

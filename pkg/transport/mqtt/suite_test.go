@@ -41,20 +41,30 @@ func onEachBroker(t *testing.T, test func(t *testing.T, b *brokertest.Running)) 
 }
 
 func TestTransport(t *testing.T) {
-	for name, start := range brokers {
+	suite := func(name string, start func(testing.TB) *brokertest.Running, host func(addr string) string) {
 		t.Run(name, func(t *testing.T) {
-			start := func(t *testing.T) transporttest.Broker { return suiteBroker(t, start(t)) }
+			start := func(t *testing.T) transporttest.Broker { return suiteBroker(t, start(t), host) }
 			transporttest.Run(t, start)
 			transporttest.RunRestart(t, start)
 		})
 	}
+	for name, start := range brokers {
+		suite(name, start, plain)
+	}
+	suite("WebSocket", func(t testing.TB) *brokertest.Running {
+		return brokertest.Start(t, broker.Config{Users: users, Listeners: []broker.Listener{{Address: "127.0.0.1:0", WebSocketPath: "/mqtt"}}})
+	}, webSocket)
 }
+
+// What brokerHost is for a broker at addr.
+func plain(addr string) string     { return addr }
+func webSocket(addr string) string { return "ws://" + addr + "/mqtt" }
 
 func TestForgetful(t *testing.T) {
 	transporttest.RunForget(t, func(t *testing.T) transporttest.Broker {
 		dir := filepath.Join(t.TempDir(), "data")
 		running := brokertest.Start(t, broker.Config{Users: users, DataDir: dir})
-		b := suiteBroker(t, running)
+		b := suiteBroker(t, running, plain)
 		b.Forget = func() {
 			running.Stop()
 			kit.NoError(t, os.RemoveAll(dir))
@@ -65,14 +75,14 @@ func TestForgetful(t *testing.T) {
 }
 
 // suiteBroker makes b what the suite needs: each user connects through a proxy of its own.
-func suiteBroker(t *testing.T, b *brokertest.Running) transporttest.Broker {
+func suiteBroker(t *testing.T, b *brokertest.Running, host func(addr string) string) transporttest.Broker {
 	proxies := make(map[string]*transporttest.Proxy)
 	for _, u := range users {
 		proxies[u.Username] = transporttest.StartProxy(t, b.Addr)
 	}
 	return transporttest.Broker{
 		Client: func(user string) transport.Transport {
-			return client(t, proxies[user].Addr, user, nil)
+			return client(t, host(proxies[user].Addr), user, nil)
 		},
 		Cut:     func(user string) { proxies[user].Cut() },
 		Restore: func(user string) { proxies[user].Restore() },

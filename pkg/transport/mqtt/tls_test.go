@@ -77,6 +77,12 @@ func (a *authority) issue(name, unit string, serial int64) (cert, key []byte) {
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}})
 }
 
+// issueFor gives certificate and key of a server with a host name.
+func (a *authority) issueFor(host string) (cert, key []byte) {
+	return a.sign(&x509.Certificate{SerialNumber: big.NewInt(9), Subject: pkix.Name{CommonName: host}, DNSNames: []string{host},
+		NotAfter: time.Now().Add(time.Hour), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
+}
+
 // folder is where a test keeps files.
 type folder struct {
 	t    *testing.T

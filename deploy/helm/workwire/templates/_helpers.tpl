@@ -192,6 +192,22 @@ spec:
         - --dashboard-cert-file=/etc/workwire/listener/tls.crt
         - --dashboard-key-file=/etc/workwire/listener/tls.key
         {{- end }}
+        {{- with $root.Values.proxy }}
+        {{- if or .url .secret }}
+        env:
+        - name: HTTPS_PROXY
+          {{- if .secret }}
+          valueFrom:
+            secretKeyRef:
+              name: {{ .secret }}
+              key: url
+          {{- else }}
+          value: {{ .url | quote }}
+          {{- end }}
+        - name: NO_PROXY
+          value: {{ printf "$(KUBERNETES_SERVICE_HOST),.svc,.cluster.local%s" (ternary (printf ",%s" .except) "" (ne .except "")) | quote }}
+        {{- end }}
+        {{- end }}
         ports:
         - name: https
           containerPort: 8443
@@ -341,7 +357,13 @@ data:
 {{- end }}
 {{- if and .listener .root.Values.networkPolicy.restrictEgress }}
 {{- $policy := include "workwire.file" (list .root (printf "files/%s/restrict-egress/network-policy.yaml" .folder) .namespace) }}
-{{- $ports := printf "{port: %s," (regexFind "[0-9]+$" .root.Values.brokerHost) }}
+{{- $host := regexReplaceAll "^wss://([^/]+).*$" .root.Values.brokerHost "${1}" }}
+{{- with .root.Values.proxy }}
+{{- if .secret }}{{ fail "networkPolicy.restrictEgress needs proxy.url in place of proxy.secret, which has the proxy's port" }}{{ end }}
+{{- if .url }}{{ $host = regexReplaceAll "^(https?)://([^/]+).*$" .url "${2}" }}{{ end }}
+{{- if and (hasPrefix "http://" .url) (not (regexMatch ":[0-9]+$" $host)) }}{{ $host = printf "%s:80" $host }}{{ end }}
+{{- end }}
+{{- $ports := printf "{port: %s," (regexFind "[0-9]+$" (regexFind ":[0-9]+$" $host) | default "443") }}
 {{- with .root.Values.tracing.endpoint }}
 {{- with urlParse . }}
 {{- $ports = printf "{port: %s, protocol: TCP}\n    - %s" (regexFind "[0-9]+$" .host | default "443") $ports }}

@@ -15,7 +15,8 @@
 // so that a restart of the agent does not change these times, and since when its work does not
 // exist, which [DecideEviction] uses.
 //
-// All decisions are in plan.go, drafts.go, eviction.go and transitions.go, without I/O.
+// plan.go, eviction.go and transitions.go decide without I/O; drafts.go has what may wait, and owner.go whose
+// an AppliedManifestWork is.
 package applied
 
 import (

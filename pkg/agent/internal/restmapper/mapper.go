@@ -9,7 +9,7 @@
 // It does not use client-go's restmapper package, which fetches the whole discovery document on
 // each miss and cannot follow CustomResourceDefinitions.
 //
-//	mapper := restmapper.New(restmapper.Config{Client: client, Changed: retry, Logger: logger})
+//	mapper, err := restmapper.New(restmapper.Config{Client: client, Changed: retry, Logger: logger})
 //	go mapper.Run(ctx)
 //	mapping, err := mapper.RESTMapping(ctx, schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "Deployment"})
 //	// mapping.Resource is apps/v1, deployments; mapping.Scope is meta.RESTScopeNamespace

@@ -6,7 +6,7 @@
 // that have to be removed. A new object costs one POST, which carries label and owner reference; a
 // known object that holds what its manifest declares costs no request.
 //
-//	manifests := strategy.Parse(&work.Spec, func(kind schema.GroupVersionKind) (*meta.RESTMapping, error) {
+//	manifests := strategy.Parse(budget, &work.Spec, func(kind schema.GroupVersionKind) (*meta.RESTMapping, error) {
 //		return mapper.RESTMapping(ctx, kind)
 //	})
 //	applier, err := apply.New(apply.Config{Client: client, Cache: objects, AgentHash: object.AgentHash(id)})
