@@ -7,13 +7,14 @@
 //	...
 //	err = a.Run(ctx)
 //
-// The flow is one line, a package a step:
+// The flow is one line:
 //
-//	transport → inbox → strategy → applied → observe → feedback, condition → outbox → transport
+//	transport → session → inbox → reconcile → outbox → session → transport
 //
 // Package session receives specs into the inbox. Whatever concerns a work enqueues its name in the
-// table of package reconcile, whose workers take it through the steps. This package only wires the
-// steps together, and starts and stops them.
+// table of package reconcile, whose workers take it through the steps, a package each: they record in
+// applied what they are about to apply, apply it by strategy, observe, and compute the status by feedback,
+// conditionrules and condition. This package only wires the steps together, and starts and stops them.
 package agent
 
 import (
@@ -193,7 +194,7 @@ func (a *Agent) newReconciler(topics wire.AgentTopics, clients clients) error {
 	})
 	owner := applied.Owner{AgentID: config.AgentID, Cluster: config.Cluster, TakesOver: config.TakesOver}
 	amws := applied.NewClient(applied.Config{
-		Client: clients.works, Owner: owner, Quiet: config.RecordDelay, Changed: table.AppliedManifestWorkChanged, Logger: config.Logger,
+		Client: clients.works, Owner: owner, RecordDelay: config.RecordDelay, Changed: table.AppliedManifestWorkChanged, Logger: config.Logger,
 	})
 	objects := observe.NewObjects(observe.ObjectsConfig{
 		Client: clients.dynamic, Selector: object.AgentLabel + "=" + hash, Changed: table.ObjectChanged, Relisted: amws.Recheck,

@@ -52,9 +52,9 @@ type Config struct {
 	Client workclient.Interface
 	// Owner of the AppliedManifestWorks; its AgentID is required.
 	Owner
-	// Quiet is how long nothing must have been applied before statuses that may wait are written, see
+	// RecordDelay is how long nothing must have been applied before statuses that may wait are written, see
 	// [Client.UpdateStatus]; while there is always something to apply, they wait a minute. 0: none waits.
-	Quiet time.Duration
+	RecordDelay time.Duration
 	// Changed is called with the name and resource version of an AppliedManifestWork that another
 	// client changed or deleted. It must not block. Required.
 	Changed func(name, version string)
@@ -80,7 +80,7 @@ type Client struct {
 
 // NewClient returns a Client that knows nothing until Run has read the cluster.
 func NewClient(config Config) *Client {
-	drafts := newDrafts(config.Quiet)
+	drafts := newDrafts(config.RecordDelay)
 	return &Client{
 		config: config,
 		client: config.Client.WorkV1().AppliedManifestWorks(),

@@ -43,7 +43,7 @@ type Status struct {
 // AppliedManifestWork has its name.
 //
 // A status that may wait, and only names objects which amw has as intended, is put off, see
-// [Config.Quiet]. From then on all methods return it as if it were written.
+// [Config.RecordDelay]. From then on all methods return it as if it were written.
 //
 // If the cluster has another definition of AppliedManifestWorks than ours, the API server drops the
 // transitions and the digests. Client detects this and no longer writes them.

@@ -22,7 +22,7 @@ import (
 func (c *cluster) quietly(quiet time.Duration) (changes *atomic.Int64, stop func()) {
 	c.Helper()
 	changes = &atomic.Int64{}
-	c.config.Quiet, c.config.Changed = quiet, func(name, _ string) {
+	c.config.RecordDelay, c.config.Changed = quiet, func(name, _ string) {
 		if strings.HasPrefix(name, c.hub) { // and not of another test
 			changes.Add(1)
 		}
@@ -183,7 +183,7 @@ func TestDraftOfAFormerAgent(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, plane.REST())
 	ended, end := context.WithCancel(t.Context())
-	c.config.Quiet = time.Hour
+	c.config.RecordDelay = time.Hour
 	c.applied = applied.NewClient(c.config) // its watch shows nothing
 	amw := c.updateStatus(c.intend("a"), applied.Status{MayWait: true, Resources: resources("a"), Transitions: "one"})
 	if _, err := c.client.WorkV1().AppliedManifestWorks().Patch(t.Context(), amw.Name, types.MergePatchType,
