@@ -90,7 +90,7 @@ lane_integration() {
 	step hack/test.sh --alone
 	step make bench BENCHFLAGS=--quick ONLY='one work'
 	later make simulate SEEDS=2 TWICE=1
-	later make fuzz MINUTES=1 FUZZTIME=5s PACKAGES="./broker/packet ./pkg/wire"
+	later make fuzz MINUTES=1 FUZZTIME=1s PACKAGES="./broker/packet ./pkg/wire"
 }
 
 lane_e2e() {

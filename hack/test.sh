@@ -23,15 +23,15 @@ fi
 
 # Those that take longest come first; with the race detector one for each core runs at a time. Beside them, one at a time,
 # those that run our programs from outside, which mostly wait.
-outside=(./test/faults ./cmd/demo/internal/demo)
+programs=(./test/faults ./cmd/demo/internal/demo)
 deploy=./test/deploy
 slow=(./pkg/agent ./test/integration ./test/fleet ./broker ./broker/conformance ./test/symptoms)
 hostile=./test/hostile
-mapfile -t rest < <(tested ./... | cut -d ' ' -f 1 | sed 's#^github.com/workwire/workwire#.#' | grep -vxF "$(printf '%s\n' "${outside[@]}" "${slow[@]}" $deploy $hostile)")
+mapfile -t rest < <(tested ./... | cut -d ' ' -f 1 | sed 's#^github.com/workwire/workwire#.#' | grep -vxF "$(printf '%s\n' "${programs[@]}" "${slow[@]}" $deploy $hostile)")
 # The packages of controlplane/ that have tests. Its others are Kubernetes: naming them would compile all of it again.
 controlplane="./internal/cli ./internal/credentials ./internal/kine ./internal/plane ./internal/process ./internal/wholerows ./test"
 beside=(
-	"go test $flags -p 1 ${outside[*]}"
+	"go test $flags -p 1 ${programs[*]}"
 	"go test -C controlplane $flags -count=1 $controlplane"
 	"go test -C test/bench $flags ./..."
 )
@@ -50,8 +50,10 @@ if [ -n "${TESTED:-}" ]; then
 	beside=("go test $flags ./test/faults -run ^TestHubInPostgreSQL\$" "go test $flags $deploy -run 'Helm|Chart|InstallationGuide|NetworkPolicies|PinnedImages|QuickStart'"
 		"go test -C controlplane $flags -count=1 ./test -skip ./etcd")
 	deploy=""
-	# The race detector finds nothing in these, which read files, or run programs and API servers from outside.
-	mapfile -t rest < <(printf '%s\n' "${rest[@]}" | grep -vE '^\./(deploy/policies|deploy/compose|docs|hack|test/upgrade)(/|$)')
+	# The race detector finds nothing in these, which read files, run programs and API servers from outside, or are pure.
+	outside='deploy/policies|deploy/compose|docs|hack|test/upgrade'
+	pure='pkg/wire|pkg/workstate|pkg/hub/internal/rollout|pkg/agent/internal/(feedback|conditionrules|jsonpath|object|strategy/(plan|fields|ignore))'
+	mapfile -t rest < <(printf '%s\n' "${rest[@]}" | grep -vE "^\./($outside|$pure)(/|\$)")
 fi
 # What these tests build is what make build has built, without cgo.
 exec bin/testrun "env CGO_ENABLED=1 go test $flags -race -exec 'env CGO_ENABLED=0' $deploy ${slow[*]} ${rest[*]}" beside "${beside[@]}"

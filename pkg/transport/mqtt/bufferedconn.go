@@ -85,7 +85,7 @@ func (c *bufferedConn) flush() {
 		if _, err := c.Conn.Write(chunk); err != nil {
 			c.failed = fmt.Errorf("send to the broker: %w", err)
 			// The broker may have sent the reason before it closed the connection.
-			_ = c.raw.SetReadDeadline(time.Now().Add(reasonTimeout))
+			_ = c.Conn.SetReadDeadline(time.Now().Add(reasonTimeout))
 		}
 	}
 	c.buffer = c.buffer[:0]
@@ -95,9 +95,9 @@ func (c *bufferedConn) flush() {
 }
 
 func (c *bufferedConn) setWriteDeadline() {
-	_ = c.raw.SetWriteDeadline(time.Now().Add(writeTimeout))
+	_ = c.Conn.SetWriteDeadline(time.Now().Add(writeTimeout))
 	if last := c.writeDeadline.Load(); last != nil {
-		_ = c.raw.SetWriteDeadline(*last)
+		_ = c.Conn.SetWriteDeadline(*last)
 	}
 }
 
@@ -105,7 +105,7 @@ func (c *bufferedConn) setWriteDeadline() {
 func (c *bufferedConn) limitWrites() {
 	last := time.Now().Add(closingTimeout)
 	c.writeDeadline.Store(&last)
-	_ = c.raw.SetWriteDeadline(last)
+	_ = c.Conn.SetWriteDeadline(last)
 }
 
 // batch sends the packets that write writes with one system call.
