@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/workwire/workwire/broker"
 	"github.com/workwire/workwire/test/kit"
 )
 
@@ -365,6 +366,30 @@ func TestProxyOfTheChart(t *testing.T) {
 	env := fmt.Sprint(containers[0].(map[string]any)["env"])
 	if want := "[map[name:HTTPS_PROXY valueFrom:map[secretKeyRef:map[key:url name:way-out]]] map[name:NO_PROXY value:$(KUBERNETES_SERVICE_HOST),.svc,.cluster.local,10.0.0.0/8]]"; env != want {
 		t.Errorf("the environment is %s, want %s", env, want)
+	}
+}
+
+// TestWebSocketOfTheChart: the broker accepts its configuration, and the way to the port is open.
+func TestWebSocketOfTheChart(t *testing.T) {
+	c := newCopy(t)
+	c.helm()
+	out := c.run("helm template x deploy/helm/workwire --set broker.enabled=true,broker.webSocketPath=/mqtt")
+	objects := objectsOf(t, []byte(out))
+	text, _, _ := unstructured.NestedString(objects["ConfigMap work-broker"].Object, "data", "work-broker.yaml")
+	cfg, err := broker.ParseConfig([]byte(text))
+	kit.NoError(t, err)
+	if l := cfg.Listeners; len(l) != 2 || l[1].WebSocketPath != "/mqtt" || l[1].TLS == nil || *l[1].TLS != *l[0].TLS || l[0].WebSocketPath != "" {
+		t.Errorf("listeners are %+v", l)
+	}
+	for object, want := range map[string]string{
+		"Service work-broker": "name:wss port:443 targetPort:wss", "StatefulSet work-broker": "containerPort:8443 name:wss", "NetworkPolicy work-broker": "map[port:mqtts] map[port:wss]",
+	} {
+		if got := fmt.Sprint(objects[object].Object["spec"]); !strings.Contains(got, want) {
+			t.Errorf("%s: no %s in %s", object, want, got)
+		}
+	}
+	if out := c.run("helm template x deploy/helm/workwire --set broker.enabled=true"); strings.Contains(out, "wss") || strings.Contains(out, "webSocketPath") {
+		t.Error("WebSockets are served by default")
 	}
 }
 

@@ -353,6 +353,9 @@ data:
 {{- end }}
 {{- if .root.Values.networkPolicy.enabled }}
 {{- $policy := include "workwire.file" (list .root (printf "files/%s/network-policy.yaml" .folder) .namespace) }}
+{{- if and (eq .folder "broker") .root.Values.broker.webSocketPath }}
+{{- $policy = $policy | replace "    - port: mqtts\n" "    - port: mqtts\n    - port: wss\n" }}
+{{- end }}
 {{ $policy | replace "metadata.name: monitoring\n" (printf "metadata.name: %s\n" .root.Values.networkPolicy.monitoringNamespace) }}
 {{- end }}
 {{- if and .listener .root.Values.networkPolicy.restrictEgress }}
