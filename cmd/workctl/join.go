@@ -64,7 +64,7 @@ func joinCommand(o *cli.Options) *cobra.Command {
 	})
 	fs := cmd.Flags()
 	fs.StringVar(&list, "config", "", "YAML file that lists the certificates, see docs/certificates.md; required")
-	fs.StringVar(&broker, "broker", "", "host:port at which the agent reaches the broker, or several, comma-separated (default: that of --transport)")
+	fs.StringVar(&broker, "broker", "", "host:port or wss://host/path at which the agent reaches the broker, or several, comma-separated (default: that of --transport)")
 	fs.BoolVar(&accept, "accept", false, "create the ManagedCluster on the hub, accepted, or accept the one that is there")
 	format.Add(cmd, joinManifests, joinValues, joinTransport)
 	return cmd

@@ -103,6 +103,7 @@ func TestJoinFaults(t *testing.T) {
 		"only a-z, 0-9 and - are":     {"C_1", transport, list},
 		"hub1 has the role source":    {"hub1", transport, list},
 		"is no host:port":             {"c1", transport, list, "--broker=host"},
+		"not that of a WebSocket":     {"c1", transport, list, "--broker=https://host/mqtt"},
 		"no such file":                {"c1", transport, "--config=none"},
 		"add the certificate yoursel": {"c1", transport, write("flow", "certificates: [{name: hub1, role: source}]\n")},
 		"c2, role: agent}":            {"c2", transport, write("first", "certificates:\n- {name: hub1, role: source}\nvalidity: 24h\n")},

@@ -8,7 +8,6 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -21,6 +20,7 @@ import (
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
 	"github.com/workwire/workwire/pkg/security/certificates"
+	"github.com/workwire/workwire/pkg/transport/config"
 	"github.com/workwire/workwire/pkg/wire"
 )
 
@@ -34,8 +34,8 @@ const (
 type Config struct {
 	// Cluster is the name of the cluster; required.
 	Cluster wire.ClusterName
-	// Broker is the host:port at which the agent reaches the broker, or several, comma-separated;
-	// required.
+	// Broker is the host:port or URL of a WebSocket at which the agent reaches the broker, or several,
+	// comma-separated; required.
 	Broker string
 	// HubName is the hubName of the agent's transport configuration; required with several addresses.
 	HubName string
@@ -49,9 +49,8 @@ type Config struct {
 func (c Config) Validate() error {
 	var errs []error
 	for address := range strings.SplitSeq(c.Broker, ",") {
-		if _, _, err := net.SplitHostPort(strings.TrimSpace(address)); err != nil {
-			errs = append(errs, fmt.Errorf("the broker's address %q is no host:port: %w", address, err))
-		}
+		_, err := config.ParseAddress(strings.TrimSpace(address))
+		errs = append(errs, err)
 	}
 	if c.HubName == "" && strings.Contains(c.Broker, ",") {
 		errs = append(errs, errors.New("hubName: required with several addresses of the broker: add it to the transport configuration of --transport (docs/brokers.md, Several addresses)"))
