@@ -10,69 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/workwire/workwire/pkg/wire"
 )
-
-func TestSpecResyncAnswer(t *testing.T) {
-	works := []wire.WorkVersion{
-		{UID: "older", Generation: 3}, {UID: "equal", Generation: 3}, {UID: "newer", Generation: 3},
-		{UID: "unversioned"}, {UID: "deleting", Generation: 3, Deleting: true},
-	}
-	have := func(list ...wire.SpecVersion) *wire.SpecResync { return &wire.SpecResync{Versions: list} }
-	for name, tc := range map[string]struct {
-		request *wire.SpecResync
-		send    []types.UID
-		gone    []wire.SpecVersion
-	}{
-		"empty list": {have(), []types.UID{"older", "equal", "newer", "unversioned", "deleting"}, nil},
-		"full list": {have(wire.SpecVersion{UID: "older", Generation: 4}, wire.SpecVersion{UID: "equal", Generation: 3},
-			wire.SpecVersion{UID: "newer", Generation: 2}, wire.SpecVersion{UID: "unversioned"}, wire.SpecVersion{UID: "deleting", Generation: 3}),
-			[]types.UID{"newer", "unversioned", "deleting"}, nil},
-		"one that is unknown": {have(wire.SpecVersion{UID: "ghost", Generation: 7}, wire.SpecVersion{UID: "equal", Generation: 3}),
-			[]types.UID{"older", "newer", "unversioned", "deleting"}, []wire.SpecVersion{{UID: "ghost", Generation: 7}}},
-		"held without version": {have(wire.SpecVersion{UID: "equal"}), []types.UID{"older", "equal", "newer", "unversioned", "deleting"}, nil},
-	} {
-		t.Run(name, func(t *testing.T) {
-			send, gone := tc.request.Answer(slices.Values(works))
-			if diff := cmp.Diff(tc.send, send); diff != "" {
-				t.Errorf("send differs (-want +got):\n%s", diff)
-			}
-			if diff := cmp.Diff(tc.gone, gone); diff != "" {
-				t.Errorf("gone differs (-want +got):\n%s", diff)
-			}
-		})
-	}
-}
-
-func TestSpecResyncOverrule(t *testing.T) {
-	own := map[types.UID]wire.Generation{"w": 3}
-	for name, tc := range map[string]struct {
-		listed   wire.SpecVersion
-		overrule bool
-		hashed   bool // the source's hash was needed
-	}{
-		"same":                          {wire.SpecVersion{UID: "w", Generation: 3, ContentHash: "own"}, false, true},
-		"other content":                 {wire.SpecVersion{UID: "w", Generation: 3, ContentHash: "other"}, true, true},
-		"no hash":                       {wire.SpecVersion{UID: "w", Generation: 3}, false, false},
-		"higher":                        {wire.SpecVersion{UID: "w", Generation: 4, ContentHash: "own"}, true, false},
-		"higher without hash":           {wire.SpecVersion{UID: "w", Generation: 4}, false, false},
-		"lower: Answer sends it anyway": {wire.SpecVersion{UID: "w", Generation: 2, ContentHash: "other"}, false, false},
-		"unknown":                       {wire.SpecVersion{UID: "ghost", Generation: 3, ContentHash: "other"}, false, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			hashed := false
-			got := (&wire.SpecResync{Versions: []wire.SpecVersion{tc.listed}}).Overrule(
-				func(uid types.UID) (wire.Generation, bool) { g, ok := own[uid]; return g, ok },
-				func(types.UID) string { hashed = true; return "own" })
-			if (len(got) == 1) != tc.overrule || hashed != tc.hashed {
-				t.Errorf("Overrule = %v, hashed %v; want %v, %v", got, hashed, tc.overrule, tc.hashed)
-			}
-		})
-	}
-}
 
 func TestStatusResyncAnswer(t *testing.T) {
 	held := map[types.UID]string{"a": "1", "b": "2", "c": ""}
@@ -106,38 +47,22 @@ func TestStatusResyncAnswer(t *testing.T) {
 	}
 }
 
-// TestAnswersAgreeWithTheSlowWay compares with the rules as they are written, a loop in a loop.
-func TestAnswersAgreeWithTheSlowWay(t *testing.T) {
+// TestStatusAnswersAgreeWithTheSlowWay compares with the rules as they are written, a loop in a loop.
+func TestStatusAnswersAgreeWithTheSlowWay(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	uid := func() types.UID { return types.UID(fmt.Sprint(random.IntN(12))) }
 	for range 2000 {
-		var works []wire.WorkVersion
+		hashes := map[types.UID]string{}
 		for range random.IntN(8) {
-			w := wire.WorkVersion{UID: uid(), Generation: wire.Generation(random.IntN(4)), Deleting: random.IntN(4) == 0}
-			if !slices.ContainsFunc(works, func(o wire.WorkVersion) bool { return o.UID == w.UID }) {
-				works = append(works, w)
-			}
+			hashes[uid()] = fmt.Sprint(random.IntN(3))
 		}
-		specs := &wire.SpecResync{}
 		statuses := &wire.StatusResync{}
 		listed := map[types.UID]bool{}
 		for range random.IntN(8) {
 			if u := uid(); !listed[u] {
 				listed[u] = true
-				specs.Versions = append(specs.Versions, wire.SpecVersion{UID: u, Generation: wire.Generation(random.IntN(4))})
 				statuses.Hashes = append(statuses.Hashes, wire.StatusVersion{UID: u, Hash: fmt.Sprint(random.IntN(3))})
 			}
-		}
-
-		send, gone := specs.Answer(slices.Values(works))
-		wantSend, wantGone := slowSpecs(specs.Versions, works)
-		if !slices.Equal(send, wantSend) || !slices.Equal(gone, wantGone) {
-			t.Fatalf("spec resync of %v against %v = %v, %v; want %v, %v", specs.Versions, works, send, gone, wantSend, wantGone)
-		}
-
-		hashes := map[types.UID]string{}
-		for _, w := range works {
-			hashes[w.UID] = fmt.Sprint(int(w.Generation) % 3)
 		}
 		got := statuses.Answer(func(u types.UID) (string, bool) { h, ok := hashes[u]; return h, ok }, maps.Keys(hashes))
 		want := slowStatuses(statuses.Hashes, hashes)
@@ -147,26 +72,6 @@ func TestAnswersAgreeWithTheSlowWay(t *testing.T) {
 			t.Fatalf("status resync of %v against %v = %v, want %v", statuses.Hashes, hashes, got, want)
 		}
 	}
-}
-
-func slowSpecs(have []wire.SpecVersion, works []wire.WorkVersion) (send []types.UID, gone []wire.SpecVersion) {
-	for _, w := range works {
-		needed := true
-		for _, h := range have {
-			if h.UID == w.UID && !w.Deleting && w.Generation != 0 && w.Generation <= h.Generation {
-				needed = false
-			}
-		}
-		if needed {
-			send = append(send, w.UID)
-		}
-	}
-	for _, h := range have {
-		if !slices.ContainsFunc(works, func(w wire.WorkVersion) bool { return w.UID == h.UID }) {
-			gone = append(gone, h)
-		}
-	}
-	return send, gone
 }
 
 func slowStatuses(have []wire.StatusVersion, hashes map[types.UID]string) (send []types.UID) {

@@ -3,7 +3,6 @@ package wire
 import (
 	"errors"
 	"fmt"
-	"iter"
 	"time"
 
 	cloudevents "github.com/cloudevents/sdk-go/v2/event"
@@ -89,53 +88,6 @@ func decodeSpecResync(e cloudevents.Event, x extensions, _ Action) (Message, err
 		return nil, errors.New("a partial list is empty")
 	}
 	return r, nil
-}
-
-// WorkVersion is the version of a work that a source has.
-type WorkVersion struct {
-	UID        types.UID
-	Generation Generation
-	Deleting   bool
-}
-
-// Answer returns what a source must send (docs/protocol.md, Spec resync): send contains the works
-// to send, in the order of works; gone contains the works that the agent holds and the source does
-// not have, to be answered with a deletion. works are all works of this source for the requesting
-// cluster. It costs O(n) for n listed works and works.
-func (r *SpecResync) Answer(works iter.Seq[WorkVersion]) (send []types.UID, gone []SpecVersion) {
-	held := make(map[types.UID]Generation, len(r.Versions))
-	for _, h := range r.Versions {
-		held[h.UID] = h.Generation
-	}
-	known := make(map[types.UID]struct{}, len(r.Versions))
-	for work := range works {
-		known[work.UID] = struct{}{}
-		have, holds := held[work.UID]
-		if !holds || work.Deleting || work.Generation == 0 || work.Generation > have {
-			send = append(send, work.UID)
-		}
-	}
-	for _, h := range r.Versions {
-		if _, ok := known[h.UID]; !ok {
-			gone = append(gone, h)
-		}
-	}
-	return send, gone
-}
-
-// Overrule returns the listed works that the source must send again as authoritative: those that
-// the agent holds at a higher generation than own returns, and those that it holds at an equal
-// generation with other content than hash returns. Entries without a hash and works for which own
-// returns false are not among them. hash is called for equal generations only. It costs O(n) for n
-// listed works.
-func (r *SpecResync) Overrule(own func(types.UID) (Generation, bool), hash func(types.UID) string) (send []types.UID) {
-	for _, h := range r.Versions {
-		generation, ok := own(h.UID)
-		if ok && h.ContentHash != "" && (h.Generation > generation || h.Generation == generation && h.ContentHash != hash(h.UID)) {
-			send = append(send, h.UID)
-		}
-	}
-	return send
 }
 
 // Split splits a partial request into requests whose data is at most limit bytes long, 0 for no

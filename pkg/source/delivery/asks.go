@@ -3,6 +3,8 @@ package delivery
 import (
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/workwire/workwire/pkg/runtime/quota"
 	"github.com/workwire/workwire/pkg/wire"
 )
@@ -20,6 +22,33 @@ type storing struct {
 	// refused is why the newest spec of the work cannot be published, and authoritative whether it is published as such.
 	refused       *refusal
 	authoritative bool
+}
+
+// statusUpdate is what the WorkStore is to be told about one work.
+type statusUpdate struct {
+	name            string
+	status          *wire.Status
+	size            int  // of status, see waitingStatuses
+	admitted        bool // see core.storeWait
+	refused         *metav1.Condition
+	agentGeneration wire.Generation // that the agent holds, if it is higher than the source's
+	delivery        bool            // see Engine.ReportDelivery
+}
+
+// mergeStatusUpdates returns the newer one of each field.
+func (d *core) mergeStatusUpdates(older, newer statusUpdate) statusUpdate {
+	if newer.status == nil {
+		newer.status, newer.size = older.status, older.size
+	} else if older.status != nil {
+		d.waitsNoMore(older.status.Cluster, older.size)
+	}
+	if newer.refused == nil {
+		newer.refused = older.refused
+	}
+	newer.delivery = newer.delivery || older.delivery
+	newer.admitted = newer.admitted || older.admitted
+	newer.agentGeneration = max(newer.agentGeneration, older.agentGeneration)
+	return newer
 }
 
 // asked: something is to be answered to a cluster, or asked of it.
@@ -122,7 +151,7 @@ func (d *core) beginJobs(now time.Time) {
 			continue
 		}
 		d.cluster(j.cluster).underWay++
-		w := d.get(j.key)
+		w := d.peek(j.key)
 		d.act(&storing{j, u, w.refused, w.authoritative})
 	}
 }

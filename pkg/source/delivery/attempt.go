@@ -25,6 +25,7 @@ type attemptEnded struct {
 	err  error
 	// refused is why a retry cannot succeed, nil: it may.
 	refused *refusal
+	name    string // of the work, empty if the source does not have it
 }
 
 func (in *attemptEnded) apply(d *core, now time.Time) {
@@ -48,6 +49,10 @@ func (in *attemptEnded) apply(d *core, now time.Time) {
 		d.published(w, in)
 	case in.refused != nil:
 		w.failures, w.refused = 0, in.refused
+		if in.name != "" {
+			storeWanted{w.key, statusUpdate{name: in.name, refused: &in.refused.condition}}.apply(d, now)
+		}
+		w.follow(in)
 		if in.removed != nil && w.removed == in.removed && w.intent == nothing {
 			w.said = saidDeleted // the deletion is dropped: the agent sends another resync request
 		}
@@ -93,7 +98,15 @@ func (d *core) published(w *workRecord, in *attemptEnded) {
 		w.said = saidDeleted
 	}
 	w.failures, w.refused = 0, nil
+	w.follow(in)
 	d.complete(w, in, in.began)
+}
+
+// follow has the publish begin that must follow the one of in, unless the source has removed the work since.
+func (w *workRecord) follow(in *attemptEnded) {
+	if in.plan.more && (w.removed == nil || w.removed == in.removed) {
+		w.intent = max(w.intent, newest)
+	}
 }
 
 // complete ends an attempt that did not fail. If the agent has to confirm what was published, and when, the

@@ -60,6 +60,17 @@ func (d *core) cluster(name wire.ClusterName) *clusterRecord {
 	return c
 }
 
+// stateOf returns the state of a cluster.
+func (d *core) stateOf(cluster wire.ClusterName) ClusterState {
+	if c, ok := d.clusters[cluster]; ok {
+		return c.state
+	}
+	return d.state
+}
+
+// serves reports whether no other program serves a cluster.
+func (d *core) serves(cluster wire.ClusterName) bool { return d.stateOf(cluster) != ClusterElsewhere }
+
 // release forgets c if nothing needs to be remembered of it.
 func (d *core) release(c *clusterRecord) {
 	if d.isEmpty(c) && d.clusters[c.name] == c {

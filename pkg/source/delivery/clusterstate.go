@@ -22,17 +22,6 @@ const (
 	ClusterElsewhere
 )
 
-// stateOf returns the state of a cluster.
-func (d *core) stateOf(cluster wire.ClusterName) ClusterState {
-	if c, ok := d.clusters[cluster]; ok {
-		return c.state
-	}
-	return d.state
-}
-
-// serves reports whether no other program serves a cluster.
-func (d *core) serves(cluster wire.ClusterName) bool { return d.stateOf(cluster) != ClusterElsewhere }
-
 // SetCluster sets the state of a cluster. Its agent is asked for a message once it is open. Once it is no longer
 // [ClusterElsewhere], its works are published unless their statuses say that the agent has them, and the agent is
 // asked for the statuses that the WorkStore does not have. Nothing about the cluster begins once SetCluster has

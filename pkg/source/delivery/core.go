@@ -179,10 +179,10 @@ func (d *core) enterRoundRobin(c *clusterRecord) {
 	}
 }
 
-// get returns a copy of the record of k, the zero record if there is none.
-func (d *core) get(k workKey) workRecord {
+// peek returns the record of k, an empty one if there is none.
+func (d *core) peek(k workKey) *workRecord {
 	if w, ok := d.works[k]; ok {
-		return *w
+		return w
 	}
-	return workRecord{}
+	return &workRecord{key: k}
 }

@@ -215,6 +215,9 @@ func TestNothingIsLeft(t *testing.T) {
 		}
 		s.says(3, accepted, workv1.WorkDeleting, workv1.WorkDeleted) // answers an earlier deletion
 		s.remove(3)
+		if spec := s.publishNext(); spec != nil {
+			t.Fatalf("the attempt that began before the removal publishes %+v", spec)
+		}
 		if spec := s.publishNext(); spec == nil || !spec.IsDeletion() || spec.Generation != 3 {
 			t.Fatalf("published %+v: the agent has applied the spec again", spec)
 		}
@@ -407,7 +410,7 @@ func TestGainedInFlight(t *testing.T) {
 	if s.step(in); !in.found {
 		t.Fatal("its works are not looked at")
 	}
-	if w := s.core.get(s.key); w.confirmed != 0 || w.published != (revision{}) || w.said != saidNothing || w.phase != inFlight {
+	if w := s.core.peek(s.key); w.confirmed != 0 || w.published != (revision{}) || w.said != saidNothing || w.phase != inFlight {
 		t.Errorf("the work in flight keeps %+v", w)
 	}
 	s.change(s.work)

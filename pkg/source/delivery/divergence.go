@@ -95,3 +95,36 @@ func decideDivergence(before *divergence, differences []bucketDifference, now ti
 	}
 	return after, request
 }
+
+// digestCompared: the digest of a cluster has these differences from the works of the source. Those of one cluster come
+// in order. A digest says nothing of the works that are being deleted.
+type digestCompared struct {
+	cluster     wire.ClusterName
+	differences []bucketDifference
+	deleting    []workKey
+	request     []int // set by step: the buckets to request
+}
+
+func (in *digestCompared) apply(d *core, now time.Time) {
+	if !d.serves(in.cluster) {
+		return
+	}
+	c := d.cluster(in.cluster)
+	before := c.divergence
+	c.divergence, in.request = decideDivergence(before, in.differences, now)
+	if !d.hasWorks(in.cluster) {
+		c.divergence = nil // nothing is kept: what its agent holds is asked for at each digest
+	}
+	switch after := c.divergence; {
+	case after.isReported() && !before.isReported():
+		d.act(DivergenceChanged{in.cluster, after.since})
+	case before.isReported() && !after.isReported():
+		d.act(DivergenceChanged{Cluster: in.cluster})
+	}
+	for _, k := range in.deleting {
+		if w := d.works[k]; w != nil && w.phase == idle && w.published.deleting && w.said == saidDeleting && now.Sub(w.publishedAt) >= d.pause(w) {
+			d.want(w, repeat) // that it is deleted may have been said, and lost: an agent that does not hold the work says it again
+		}
+	}
+	d.release(c)
+}

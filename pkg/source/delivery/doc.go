@@ -25,8 +25,10 @@
 // what happens, the metrics and the audit log too, observes one stream of events, in order, see [Event].
 //
 // inputs.go has what the core does when something has happened, attempt.go when a publish has ended, asks.go when
-// what is asked, answered and stored begins and ends (jobs.go has their queues), cluster.go and work.go the records.
-// publish.go, receive.go, status.go, resync.go and digest.go are of the shell, in the order of docs/protocol.md.
+// what is asked, answered and stored begins and ends (jobs.go has their queues), answer.go how each work of a resync
+// request is answered, divergence.go what follows from digests, cluster.go and work.go the records. publish.go,
+// receive.go, status.go, resync.go and digest.go are of the shell, in the order of docs/protocol.md: they read works,
+// compute hashes, encode and publish. A test holds that files of the core know nothing of the shell.
 //
 // # Delivery guarantees
 //

@@ -5,9 +5,6 @@ import (
 	"slices"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/runtime/quota"
 	"github.com/workwire/workwire/pkg/wire"
@@ -62,45 +59,6 @@ func (in workRemoved) apply(d *core, _ time.Time) {
 	case w.phase != inFlight:
 		d.forget(w)
 	}
-}
-
-// worksUnknown: an agent holds works that the source does not have. It costs O(n) for n of them.
-type worksUnknown struct {
-	cluster   wire.ClusterName
-	deletions []unknownDeletion
-	postponed int // set by step: they are left out, because too many wait already
-}
-
-func (in *worksUnknown) apply(d *core, _ time.Time) {
-	if !d.serves(in.cluster) {
-		return
-	}
-	waiting := 0
-	if c, ok := d.clusters[in.cluster]; ok {
-		waiting = c.removed.len()
-	}
-	for i := range in.deletions {
-		k := workKey{uid: in.deletions[i].held.UID, cluster: in.cluster}
-		if _, known := d.works[k]; !known {
-			if waiting >= maxUnknown {
-				in.postponed++
-				continue
-			}
-			waiting++
-		}
-		d.deleteUnknown(k, in.deletions[i].held.Generation, in.deletions[i].meta)
-	}
-}
-
-// deleteUnknown enqueues a deletion of a work that an agent holds and the source does not have;
-// meta is nil if the source does not know it. A removed work keeps the metadata that it had.
-func (d *core) deleteUnknown(k workKey, held wire.Generation, meta *metav1.ObjectMeta) {
-	w := d.ensure(k)
-	if w.removed == nil {
-		w.setRemoved(&removedWork{generation: held, meta: meta, unknown: true})
-	}
-	w.said = min(w.said, saidDeleting)
-	d.want(w, reply)
 }
 
 // workLost: the source does not know a work that it had.
@@ -259,62 +217,45 @@ func (in heard) apply(d *core, now time.Time) {
 	}
 }
 
-// agentHeard: the agent of a cluster has said what it can read, or announced a session.
-type agentHeard struct {
-	cluster wire.ClusterName
-	accepts *wire.Accepts
-	session *Session
-}
+// quotaExceeded: a cluster could not pay for a message, which was dropped.
+type quotaExceeded struct{ cluster wire.ClusterName }
 
-func (in agentHeard) apply(d *core, _ time.Time) {
-	c, ok := d.clusters[in.cluster]
-	switch {
-	case !ok, !d.serves(in.cluster):
-	case in.accepts != nil:
-		c.accepts = *in.accepts
-	default:
-		c.sessions = c.sessions.add(*in.session)
-	}
-}
-
-// worksListed: an agent holds works, or lacks them. It costs O(n) for n of them.
-type worksListed struct {
-	cluster  wire.ClusterName
-	versions []wire.SpecVersion
-	partial  bool
-	// counts reports whether the agent has confirmed what it lists.
-	counts func(*wire.SpecVersion) bool
-}
-
-func (in worksListed) apply(d *core, now time.Time) {
-	for i := range in.versions {
-		have := &in.versions[i]
-		w, ok := d.works[workKey{uid: have.UID, cluster: in.cluster}]
-		if !ok {
-			continue
-		}
-		if in.partial {
-			w.agentHoldsInstead(have)
-			w.asksWhole(have, now)
-		}
-		if in.counts(have) && w.removed == nil {
-			d.confirm(w, have.Generation)
-		}
-	}
-}
-
-// worksAsked: an agent asks for works. It costs O(n) for n of them.
-type worksAsked struct {
-	cluster wire.ClusterName
-	works   []types.UID
-}
-
-func (in worksAsked) apply(d *core, _ time.Time) {
+func (in quotaExceeded) apply(d *core, now time.Time) {
 	if !d.serves(in.cluster) {
 		return
 	}
-	for _, uid := range in.works {
-		d.want(d.ensure(workKey{uid: uid, cluster: in.cluster}), reply)
+	d.noteNoise(in.cluster, now)
+	if d.hasWorks(in.cluster) {
+		d.asks.add(in.cluster, in.cluster, resyncTask{requestStatuses: true, owed: true})
+	}
+}
+
+// said: the agent of a cluster has announced itself, or asks something.
+type said struct {
+	cluster wire.ClusterName
+	message wire.Message
+}
+
+func (in said) apply(d *core, now time.Time) {
+	if !d.serves(in.cluster) {
+		return
+	}
+	c, known := d.clusters[in.cluster]
+	presence, _ := in.message.(*wire.Presence)
+	d.act(ClusterHeard{in.cluster, presence})
+	switch m := in.message.(type) {
+	case *wire.Presence:
+		if known && m.Present {
+			c.sessions = c.sessions.add(NewSession(m.Session))
+		}
+	case *wire.Digest:
+		asked{in.cluster, resyncTask{digest: m}}.apply(d, now)
+	case *wire.SpecResync:
+		if known && !m.Partial {
+			c.accepts = m.Accepts
+		}
+		// An agent that asks for all has just connected, so it may have missed the status resync request.
+		asked{in.cluster, resyncTask{question: newQuestion(m), requestStatuses: !m.Partial}}.apply(d, now)
 	}
 }
 

@@ -298,9 +298,10 @@ func (m *model) end(i int, reliable bool) {
 		m.say(a.key, m.holds[a.key], workv1.WorkApplied)
 	}
 	m.log = append(m.log, fmt.Sprintf("  %v ends: spec %+v, error %v, paused %v", a.key, in.plan.spec, in.err, in.paused))
-	m.step(in)
-	if in.plan.more && in.err == nil && !in.paused {
-		m.step(workChanged{a.key}, a.key)
+	if in.plan.more && !in.paused && (in.err == nil || in.refused != nil) && m.works[a.key] != nil && a.term == a.work.cluster.term {
+		m.step(in, a.key)
+	} else {
+		m.step(in)
 	}
 }
 
@@ -351,35 +352,52 @@ func (m *model) connect() {
 	m.step(in)
 }
 
-// resync has the agent of a cluster list what it holds.
-func (m *model) resync(cluster wire.ClusterName) {
-	listed := worksListed{cluster: cluster, counts: func(have *wire.SpecVersion) bool {
-		work, ok := m.works[workKey{have.UID, cluster}]
-		return ok && have.Generation <= wire.Generation(work.Generation)
-	}}
-	unknown, asked := &worksUnknown{cluster: cluster}, worksAsked{cluster: cluster}
-	var wanted []workKey
-	for _, k := range sorted(m.holds) {
+// resync has the agent of a cluster list what it holds, of which not all is true unless it is honest.
+func (m *model) resync(cluster wire.ClusterName, honest bool) {
+	m.step(heard{cluster})
+	listed, wanted := &worksListed{cluster: cluster, hashed: m.random.IntN(2) == 0}, []workKey(nil)
+	for _, k := range sorted(m.works) {
 		if k.cluster != cluster {
 			continue
 		}
-		have := wire.SpecVersion{UID: k.uid, Generation: m.holds[k]}
-		listed.versions = append(listed.versions, have)
-		if _, ok := m.works[k]; !ok {
-			unknown.deletions = append(unknown.deletions, unknownDeletion{held: have})
+		work := m.works[k]
+		l := listedWork{uid: k.uid, generation: wire.Generation(work.Generation), deleting: work.DeletionTimestamp != nil, hash: "own"}
+		if have, holds := m.holds[k]; holds {
+			l.have = wire.SpecVersion{UID: k.uid, Generation: have, ContentHash: "own"}
+			if chance := m.random.IntN(10); !honest && chance < 2 {
+				l.have.ContentHash = "other"
+			} else if !honest && chance < 4 {
+				l.have.Generation += 5
+			}
+		}
+		other := listed.hashed && (l.have.ContentHash == "other" || l.have.Generation > l.generation)
+		if l.have.Generation < l.generation || l.deleting || other {
 			wanted = append(wanted, k)
 		}
+		listed.works = append(listed.works, l)
 	}
-	m.step(heard{cluster})
-	m.step(listed)
-	m.step(unknown, wanted...)
-	wanted = nil
-	for _, k := range sorted(m.works) {
-		if work := m.works[k]; k.cluster == cluster && (m.holds[k] < wire.Generation(work.Generation) || work.DeletionTimestamp != nil) {
-			asked.works, wanted = append(asked.works, k.uid), append(wanted, k)
+	m.step(listed, wanted...)
+	for _, l := range listed.works {
+		w := m.core.works[workKey{l.uid, cluster}]
+		if l.answer == sendAuthoritative && m.serves(cluster) && (!w.authoritative || w.confirmed != 0) {
+			m.fail("the agent holds other content of %v, which is not overruled", w.key)
 		}
 	}
-	m.step(asked, wanted...)
+	var others []wire.SpecVersion
+	wanted = nil
+	for _, k := range sorted(m.holds) {
+		if m.works[k] == nil && k.cluster == cluster {
+			others = append(others, wire.SpecVersion{UID: k.uid, Generation: m.holds[k]})
+		}
+	}
+	missing := m.core.decideMissing(cluster, false, others, func(wire.SpecVersion) UnknownAction { return AnswerUnknown })
+	for i := range missing {
+		wanted = append(wanted, workKey{missing[i].held.UID, cluster})
+	}
+	if m.states[cluster] == ClusterOpen && len(missing) != len(others) {
+		m.fail("of %v, %v are answered", others, missing)
+	}
+	m.step(worksMissing{cluster, missing}, wanted...)
 }
 
 // compare has the works of a cluster compared with what its agent says, of which not all is believed.
@@ -456,7 +474,7 @@ func (m *model) happen() {
 			m.step(disconnected{before})
 		}
 	case n < 88:
-		m.resync(k.cluster)
+		m.resync(k.cluster, false)
 	case n < 90:
 		m.set(k.cluster, ClusterState(m.random.IntN(3)), m.random.IntN(4) == 0)
 	case n < 92:
@@ -494,8 +512,8 @@ func (m *model) settle() {
 				m.receive()
 			}
 		}
-		m.resync("c0")
-		m.resync("c1")
+		m.resync("c0", true)
+		m.resync("c1", true)
 		m.now = m.now.Add(time.Minute)
 		m.step(timePassed{})
 	}

@@ -118,19 +118,15 @@ func (e *Engine) publish(ctx context.Context, a *attempt) {
 	if ended.refused != nil {
 		published.Refused = ended.refused.condition.Reason
 	}
-	e.logPublished(ctx, &published)
-	e.step(ended)
-	e.report(published)
-	if ended.refused != nil && work != nil {
-		e.step(storeWanted{a.key, statusUpdate{name: work.Name, refused: &ended.refused.condition}})
+	if work != nil {
+		ended.name = work.Name
 	}
-	switch {
-	case published.result() == "failed":
-	case p.more:
-		e.WorkChanged(a.key.uid)
-	default:
+	e.logPublished(ctx, &published)
+	if !p.more && published.result() != "failed" {
 		e.changes.Done(a.key, change)
 	}
+	e.step(ended)
+	e.report(published)
 }
 
 // withDefaults returns annotations, with those of defaults that they do not have.

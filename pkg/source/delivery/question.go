@@ -7,12 +7,22 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"k8s.io/apimachinery/pkg/util/sets"
+
 	"github.com/workwire/workwire/pkg/wire"
 )
 
-// maxPending is the maximum number of works that the questions of a cluster that wait ask for together. If
-// they are more, all works of the cluster are sent.
-const maxPending = 20_000
+const (
+	// resyncWorkers is the number of clusters that are resynced concurrently.
+	resyncWorkers = 8
+	// maxPending is the maximum number of works that the questions of a cluster that wait ask for together. If
+	// they are more, all works of the cluster are sent.
+	maxPending = 20_000
+	// maxStatuses is the maximum number of works of a cluster whose statuses are requested whatever they are.
+	maxStatuses = 1_000
+	// freeQuestion is the number of works that a cluster may list without a pace, if the source has none for it.
+	freeQuestion = 100
+)
 
 // question is what a cluster asks for, until it is answered: one or several spec resync requests. Its memory is
 // that of one request, however many there were.
@@ -94,4 +104,33 @@ func (q question) request() *wire.SpecResync {
 	all := *q.partial
 	all.Versions = slices.SortedFunc(maps.Values(q.listed), func(a, b wire.SpecVersion) int { return cmp.Compare(a.UID, b.UID) })
 	return &all
+}
+
+// resyncTask is what to do for a cluster.
+type resyncTask struct {
+	question        question // answer it, if any
+	requestStatuses bool
+	statuses        sets.Set[types.UID] // of works whose statuses to request, whatever they are; at most maxStatuses
+	probe           bool
+	owed            bool         // the cluster had used up its quota: wait until it has not
+	digest          *wire.Digest // compare it, if set
+}
+
+// mergeResyncTasks merges two tasks. It may change the older one, and costs O(n) for what the newer one lists.
+func mergeResyncTasks(older, newer resyncTask) resyncTask {
+	newer.question = older.question.with(newer.question)
+	newer.digest = cmp.Or(newer.digest, older.digest)
+	newer.requestStatuses = newer.requestStatuses || older.requestStatuses
+	if len(older.statuses) > 0 {
+		for uid := range newer.statuses {
+			older.statuses.Insert(uid)
+		}
+		newer.statuses = older.statuses
+	}
+	if len(newer.statuses) > maxStatuses {
+		newer.statuses, newer.requestStatuses = nil, true // of those that the source has; others are listed again
+	}
+	newer.probe = newer.probe || older.probe
+	newer.owed = newer.owed || older.owed
+	return newer
 }

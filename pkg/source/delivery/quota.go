@@ -24,16 +24,3 @@ func (e *Engine) affords(m transport.Message, from sender, now time.Time) bool {
 	e.step(quotaExceeded{from.cluster})
 	return false
 }
-
-// quotaExceeded: a cluster could not pay for a message, which was dropped.
-type quotaExceeded struct{ cluster wire.ClusterName }
-
-func (in quotaExceeded) apply(d *core, now time.Time) {
-	if !d.serves(in.cluster) {
-		return
-	}
-	d.noteNoise(in.cluster, now)
-	if d.hasWorks(in.cluster) {
-		d.asks.add(in.cluster, in.cluster, resyncTask{requestStatuses: true, owed: true})
-	}
-}

@@ -9,58 +9,6 @@ import (
 	"github.com/workwire/workwire/pkg/wire"
 )
 
-// verdict is what happens to a message; it is a metric label.
-type verdict string
-
-const (
-	accepted verdict = "accepted"
-	// notServed: of a cluster that another program under this source id serves.
-	notServed   verdict = "not_served"
-	undecodable verdict = "undecodable"
-	// foreign: of another data type, or addressed to another source.
-	foreign verdict = "foreign"
-	// wrongCluster: the sender's topic is not that of the work's cluster.
-	wrongCluster verdict = "wrong_cluster"
-	unknownWork  verdict = "unknown_work"
-	// formerWork: about an earlier work with the same UID.
-	formerWork verdict = "former_work"
-	// ahead: about a generation that the source does not have yet.
-	ahead verdict = "ahead"
-	// farAhead: its sequence id is later than any clock.
-	farAhead verdict = "far_ahead"
-	// outOfOrder: a duplicate, or a later status was received before.
-	outOfOrder verdict = "out_of_order"
-	// tooMuch: the statuses of the cluster that wait to be stored take too much memory; it is asked again.
-	tooMuch verdict = "too_much"
-	// notDeleting: Deleted=True of a work that is not being deleted.
-	notDeleting verdict = "not_deleting"
-	// unknownBase: a delta of a status that the source does not have; it asks for the whole.
-	unknownBase verdict = "unknown_base"
-	// overQuota: its cluster has used up its quota, and is asked for it again.
-	overQuota verdict = "over_quota"
-	// untrusted: it is not signed as it must be, or a later one was received before.
-	untrusted verdict = "untrusted"
-)
-
-// sender identifies who may publish to the topic of a message.
-type sender struct {
-	source  wire.SourceID // empty on a broadcast topic
-	cluster wire.ClusterName
-}
-
-// check decides whether source accepts a message from s that names this source (empty for all) and
-// this cluster.
-func (s sender) check(source, named wire.SourceID, cluster wire.ClusterName) verdict {
-	switch {
-	case s.source != "" && s.source != source, named != "" && named != source:
-		return foreign
-	case s.cluster == "" || s.cluster != cluster:
-		return wrongCluster
-	default:
-		return accepted
-	}
-}
-
 // decided reports what happened to a message of a kind; status is the one in it, if any.
 func (e *Engine) decided(m transport.Message, from sender, kind string, v verdict, status *wire.Status) {
 	e.report(Received{Topic: m.Topic, Cluster: from.cluster, Kind: kind, Status: status, verdict: v})
@@ -132,26 +80,11 @@ func (e *Engine) handle(m transport.Message, from sender, message wire.Message) 
 		}
 	case *wire.Presence:
 		if e.accepts(m, from, "presence", message.Source, message.Cluster) {
-			if message.Present {
-				session := NewSession(message.Session)
-				e.step(agentHeard{cluster: message.Cluster, session: &session})
-			}
-			e.report(ClusterHeard{message.Cluster, message})
+			e.step(said{message.Cluster, message})
 		}
-	case *wire.Digest:
-		if e.accepts(m, from, "digest", message.Source, message.Cluster) {
-			e.report(ClusterHeard{Cluster: message.Cluster})
-			e.step(asked{message.Cluster, resyncTask{digest: message}})
-		}
-	case *wire.SpecResync:
-		if e.accepts(m, from, "spec_resync", message.Source, message.Cluster) {
-			if !message.Partial {
-				e.step(agentHeard{cluster: message.Cluster, accepts: &message.Accepts})
-			}
-			e.report(ClusterHeard{Cluster: from.cluster})
-			// An agent that asks for all has just connected, so it may have missed the status resync
-			// request.
-			e.step(asked{message.Cluster, resyncTask{question: newQuestion(message), requestStatuses: !message.Partial}})
+	case *wire.Digest, *wire.SpecResync:
+		if kind, source, cluster := questionIn(message); e.accepts(m, from, kind, source, cluster) {
+			e.step(said{cluster, message})
 		}
 	default:
 		e.decided(m, from, "unknown", foreign, nil)

@@ -1,7 +1,6 @@
 package delivery
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"iter"
@@ -17,52 +16,14 @@ import (
 )
 
 const (
-	// resyncWorkers is the number of clusters that are resynced concurrently.
-	resyncWorkers = 8
 	// resyncListMax is the maximum size in bytes of a status resync request, whatever larger
 	// packets the broker accepts.
 	resyncListMax = 128 << 10
 	// resyncHeadroom is the maximum size in bytes of an event's topic, attributes and extensions.
 	resyncHeadroom = 2 << 10
-	// maxUnknown is the maximum number of works of a cluster, of those that the source does not have,
-	// whose deletion waits to be published. Further ones wait for the next request.
-	maxUnknown = 10_000
-	// maxStatuses is the maximum number of works of a cluster whose statuses are requested whatever they are.
-	maxStatuses = 1_000
-	// freeQuestion is the number of works that a cluster may list without a pace, if the source has none for it.
-	freeQuestion = 100
 	// turn is the number of listed works that are handled while all other clusters wait.
 	turn = 1_000
 )
-
-// resyncTask is what to do for a cluster.
-type resyncTask struct {
-	question        question // answer it, if any
-	requestStatuses bool
-	statuses        sets.Set[types.UID] // of works whose statuses to request, whatever they are; at most maxStatuses
-	probe           bool
-	owed            bool         // the cluster had used up its quota: wait until it has not
-	digest          *wire.Digest // compare it, if set
-}
-
-// mergeResyncTasks merges two tasks. It may change the older one, and costs O(n) for what the newer one lists.
-func mergeResyncTasks(older, newer resyncTask) resyncTask {
-	newer.question = older.question.with(newer.question)
-	newer.digest = cmp.Or(newer.digest, older.digest)
-	newer.requestStatuses = newer.requestStatuses || older.requestStatuses
-	if len(older.statuses) > 0 {
-		for uid := range newer.statuses {
-			older.statuses.Insert(uid)
-		}
-		newer.statuses = older.statuses
-	}
-	if len(newer.statuses) > maxStatuses {
-		newer.statuses, newer.requestStatuses = nil, true // of those that the source has; others are listed again
-	}
-	newer.probe = newer.probe || older.probe
-	newer.owed = newer.owed || older.owed
-	return newer
-}
 
 // ask carries out a, and tells the core how that has ended.
 func (e *Engine) ask(ctx context.Context, a *asking) {
@@ -106,88 +67,91 @@ func (e *Engine) ask(ctx context.Context, a *asking) {
 // the listed works that the source neither has nor has deleted. It costs O(n) for n works of the
 // cluster and of the request.
 func (e *Engine) answerSpecResync(r *wire.SpecResync) (unknown []wire.SpecVersion) {
-	works := make(map[types.UID]*workv1.ManifestWork)
-	send, gone := r.Answer(func(yield func(wire.WorkVersion) bool) {
-		for work := range e.requestedWorks(r) {
-			works[work.UID] = work
-			if !yield(wire.WorkVersion{UID: work.UID, Generation: wire.Generation(work.Generation), Deleting: work.DeletionTimestamp != nil}) {
-				return
+	listed, others := e.listedBy(r)
+	var missing []missingWork
+	inTurns(others, func(others []wire.SpecVersion) {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		missing = append(missing, e.core.decideMissing(r.Cluster, r.Partial, others, e.config.Works.Unknown)...)
+	})
+	refused := 0
+	for i := range missing {
+		if missing[i].answer == refuseAll {
+			refused++
+		}
+		if missing[i].unknown && !missing[i].held.Probe {
+			unknown = append(unknown, missing[i].held)
+		}
+	}
+	if refused > 0 {
+		e.fail(&UnknownWorksError{Cluster: r.Cluster, Works: refused})
+		return nil
+	}
+	open := e.stateOf(r.Cluster) == ClusterOpen
+	if open {
+		e.report(UnknownWorks{r.Cluster, unknown, r.Source == e.config.Source && len(r.Versions) > 0 && !r.Partial})
+	}
+	answers := make(map[resyncAnswer]int)
+	inTurns(listed, func(works []listedWork) {
+		e.step(&worksListed{cluster: r.Cluster, works: works, partial: r.Partial, hashed: e.identity != ""})
+		for i := range works {
+			w := &works[i]
+			if answers[w.answer]++; w.isAhead() {
+				e.log.Warn("agent holds a higher generation than the source", "work", w.name, "uid", w.uid, "cluster", r.Cluster,
+					"generation", w.have.Generation, "sourceGeneration", w.generation)
 			}
 		}
 	})
-	paused := e.stateOf(r.Cluster) != ClusterOpen
-	if r.Partial || paused {
-		gone = e.held(r, paused, gone)
-	}
-	deletions, unknown, err := e.decideUnknown(r.Cluster, gone)
-	if err != nil {
-		e.fail(err)
-		return nil
-	}
-	if !paused {
-		e.report(UnknownWorks{r.Cluster, unknown, r.Source == e.config.Source && len(r.Versions) > 0 && !r.Partial})
-	}
-	overruled := sets.New(e.overrule(r, works)...)
-	if r.Partial {
-		send = append(send, e.contentless(r, works)...)
-	}
-	postponed := e.noteAnswer(r, works, send, overruled, deletions)
-	for _, have := range r.Versions {
-		if own, ok := works[have.UID]; ok && have.Generation > wire.Generation(own.Generation) && !overruled.Has(have.UID) {
-			e.log.Warn("agent holds a higher generation than the source", "work", own.Name, "uid", have.UID, "cluster", r.Cluster,
-				"generation", have.Generation, "sourceGeneration", own.Generation)
-			e.step(storeWanted{keyOf(own), statusUpdate{name: own.Name, agentGeneration: have.Generation}})
+	inTurns(missing, func(works []missingWork) {
+		e.step(worksMissing{r.Cluster, works})
+		for i := range works {
+			answers[works[i].answer]++
 		}
-	}
-	e.countAnswers(r, paused, resyncAnswers{
-		sent: len(send), authoritative: len(overruled), gone: len(deletions) - postponed, held: len(gone) - len(deletions), postponed: postponed,
 	})
+	e.countAnswers(r, open, answers)
 	return unknown
 }
 
-// noteAnswer passes the answer to r to the core, in turns, so that other clusters do not wait: works are published,
-// and deletions of works that the source does not have. It returns how many of these have to wait for another request.
-func (e *Engine) noteAnswer(r *wire.SpecResync, works map[types.UID]*workv1.ManifestWork, send []types.UID, overruled sets.Set[types.UID],
-	deletions []unknownDeletion) (postponed int) {
-	counts := func(have *wire.SpecVersion) bool {
-		own, ok := works[have.UID]
-		return ok && have.Generation <= wire.Generation(own.Generation) && !overruled.Has(have.UID)
+// listedBy returns the works of the source that r is answered with, and the versions that r lists of others.
+func (e *Engine) listedBy(r *wire.SpecResync) (works []listedWork, others []wire.SpecVersion) {
+	held := make(map[types.UID]wire.SpecVersion, len(r.Versions))
+	for _, v := range r.Versions {
+		held[v.UID] = v
 	}
-	inTurns(r.Versions, func(versions []wire.SpecVersion) {
-		e.step(worksListed{cluster: r.Cluster, versions: versions, partial: r.Partial, counts: counts})
-	})
-	inTurns(send, func(send []types.UID) { e.step(worksAsked{r.Cluster, send}) })
-	for _, uid := range sets.List(overruled) {
-		e.step(workRestored{workKey{uid: uid, cluster: r.Cluster}, reply})
+	for work := range e.requestedWorks(r) {
+		have, lists := held[work.UID]
+		if r.Partial && !lists {
+			continue // r lists it twice
+		}
+		w := listedWork{uid: work.UID, name: work.Name, generation: wire.Generation(work.Generation), deleting: work.DeletionTimestamp != nil, have: have}
+		if e.identity != "" && w.hashCounts() {
+			w.hash = e.contentHash(work)
+		}
+		works = append(works, w)
+		delete(held, work.UID)
 	}
-	inTurns(deletions, func(deletions []unknownDeletion) {
-		in := &worksUnknown{cluster: r.Cluster, deletions: deletions}
-		e.step(in)
-		postponed += in.postponed
-	})
-	return postponed
+	for _, v := range r.Versions {
+		if _, left := held[v.UID]; left {
+			others = append(others, v)
+		}
+	}
+	return works, others
 }
 
-// resyncAnswers are numbers of works in the answer to a spec resync request, see
-// metrics.resyncAnswers.
-type resyncAnswers struct{ sent, authoritative, gone, held, postponed int }
-
-// countAnswers counts and logs the answer to r. paused reports whether its cluster is not accepted.
-func (e *Engine) countAnswers(r *wire.SpecResync, paused bool, a resyncAnswers) {
-	for answer, n := range map[string]int{
-		"sent": a.sent, "authoritative": a.authoritative, "gone": a.gone, "held": a.held, "postponed": a.postponed,
-	} {
-		e.metrics.resyncAnswers.WithLabelValues(answer).Add(float64(n))
+// countAnswers counts and logs the answer to r. open reports whether its cluster is accepted.
+func (e *Engine) countAnswers(r *wire.SpecResync, open bool, answers map[resyncAnswer]int) {
+	for _, a := range []resyncAnswer{sendNewest, sendAuthoritative, sendDeletion, letKeep, postpone} {
+		e.metrics.resyncAnswers.WithLabelValues(string(a)).Add(float64(answers[a]))
 	}
 	level := slog.LevelInfo
-	if paused {
+	if !open {
 		level = slog.LevelDebug // anybody can ask
 	}
 	e.log.Log(context.Background(), level, "spec resync answered", "cluster", r.Cluster, "agent", r.Agent, "listed", len(r.Versions),
-		"sent", a.sent, "authoritative", a.authoritative, "gone", a.gone, "postponed", a.postponed)
-	if a.held > 0 {
+		"sent", answers[sendNewest], "authoritative", answers[sendAuthoritative], "gone", answers[sendDeletion], "postponed", answers[postpone])
+	if n := answers[letKeep]; n > 0 {
 		e.log.Error("agent holds works of an earlier memory of this source, they are neither updated nor deleted",
-			"cluster", r.Cluster, "agent", r.Agent, "works", a.held)
+			"cluster", r.Cluster, "agent", r.Agent, "works", n)
 	}
 }
 
@@ -212,45 +176,15 @@ func inTurns[T any](list []T, do func(part []T)) {
 	}
 }
 
-// held returns those of gone that are to be answered. In a partial request, the agent lists works that it
-// holds, or that it is to report as deleted. Of works that the source has not removed, nothing is kept for a
-// cluster that is not accepted: its agent asks again.
-func (e *Engine) held(r *wire.SpecResync, paused bool, gone []wire.SpecVersion) (held []wire.SpecVersion) {
-	inTurns(gone, func(part []wire.SpecVersion) {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		for _, v := range part {
-			if e.core.get(workKey{uid: v.UID, cluster: r.Cluster}).removed != nil || !paused && (!r.Partial || v.Generation != 0) {
-				held = append(held, v)
-			}
-		}
-	})
-	return held
-}
-
-// contentless returns the works that the agent holds without a content hash, though specs have one.
-func (e *Engine) contentless(r *wire.SpecResync, works map[types.UID]*workv1.ManifestWork) (send []types.UID) {
-	for _, have := range r.Versions {
-		own, ok := works[have.UID]
-		if ok && e.identity != "" && have.ContentHash == "" && own.DeletionTimestamp == nil && have.Generation == wire.Generation(own.Generation) {
-			send = append(send, have.UID)
+// statusesOf lists the works among unknown that the agent keeps although it was told that the source
+// does not know them, which it lists without a generation: the answer is their status.
+func statusesOf(unknown []wire.SpecVersion) (list []wire.StatusVersion) {
+	for _, held := range unknown {
+		if held.Generation == 0 {
+			list = append(list, wire.StatusVersion{UID: held.UID, Hash: wire.NoStatus})
 		}
 	}
-	return send
-}
-
-// overrule returns the works that the agent holds with other content, or at a higher generation.
-func (e *Engine) overrule(r *wire.SpecResync, works map[types.UID]*workv1.ManifestWork) []types.UID {
-	if e.identity == "" {
-		return nil
-	}
-	return r.Overrule(func(uid types.UID) (wire.Generation, bool) {
-		own, ok := works[uid]
-		if !ok || own.DeletionTimestamp != nil {
-			return 0, false // Answer sends its deletion
-		}
-		return wire.Generation(own.Generation), true
-	}, func(uid types.UID) string { return e.contentHash(works[uid]) })
+	return list
 }
 
 // contentHash returns the hash of work's spec as it is published. It is computed once per
@@ -258,9 +192,9 @@ func (e *Engine) overrule(r *wire.SpecResync, works map[types.UID]*workv1.Manife
 func (e *Engine) contentHash(work *workv1.ManifestWork) string {
 	k, generation := keyOf(work), wire.Generation(work.Generation)
 	e.mu.Lock()
-	w := e.core.get(k)
+	known := e.core.peek(k).content()
 	e.mu.Unlock()
-	if known := w.content(); known.hash != "" && known.generation == generation {
+	if known.hash != "" && known.generation == generation {
 		return known.hash
 	}
 	hash, err := wire.ContentHash(wire.NewBundle(&e.config.Works.Content(work).Spec))

@@ -44,8 +44,7 @@ func TestSequences(t *testing.T) {
 			w := d.ensure(k)
 			for i, s := range c.statuses {
 				if len(s.session) > 0 && s.session[0] == '+' {
-					session := NewSession(s.session[1:])
-					d.step(time.Now(), agentHeard{cluster: k.cluster, session: &session})
+					d.step(time.Now(), said{k.cluster, &wire.Presence{Present: true, Session: s.session[1:]}})
 					continue
 				}
 				status := &wire.Status{UID: k.uid, Session: s.session, Sequence: s.id}

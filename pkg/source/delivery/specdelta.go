@@ -3,7 +3,6 @@ package delivery
 import (
 	"container/list"
 	"sync"
-	"time"
 
 	cloudevents "github.com/cloudevents/sdk-go/v2/event"
 	"github.com/klauspost/compress/s2"
@@ -16,9 +15,6 @@ const (
 	minSpecDelta = 2048
 	// maxContents bounds the bytes of publishedContents.
 	maxContents = 16 << 20
-	// wholeFor is for how long a work's specs are sent whole after its agent has asked for one. As long
-	// as it lasts, the agent may be one that cannot use deltas of this work.
-	wholeFor = 10 * time.Minute
 )
 
 // publishedContents are the data of large specs that were published last, compressed, by content hash:
@@ -75,29 +71,6 @@ func (p *publishedContents) get(hash string) []byte {
 		return nil
 	}
 	return data
-}
-
-// specBase returns the content hash of the spec that the agent of w has as far as the source knows, if
-// p may be sent as its difference from that one (docs/protocol.md, Spec deltas); else it is empty.
-func (w *workRecord) specBase(p plan, now time.Time) string {
-	known := w.content()
-	switch {
-	case p.spec.IsDeletion() || p.spec.Action != wire.Update || p.spec.Authoritative:
-	case w.published == p.revision: // it may have been lost
-	case w.published == revision{} || w.published.deleting || known.generation != w.published.generation:
-	case now.Before(known.wholeUntil):
-	default:
-		return known.hash
-	}
-	return ""
-}
-
-// asksWhole records that the agent lists a work, which it lacks perhaps because of a delta.
-func (w *workRecord) asksWhole(have *wire.SpecVersion, now time.Time) {
-	if c := w.content(); c.delta && have.Generation == 0 {
-		c.wholeUntil = now.Add(wholeFor)
-		w.setContent(c)
-	}
 }
 
 // smaller returns whole, the event of spec, or its difference from the spec with the content hash base

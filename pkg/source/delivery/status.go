@@ -5,42 +5,11 @@ import (
 	"slices"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/wire"
 )
-
-// checkStatus decides whether a status is accepted (docs/protocol.md, Ordering). stored is the
-// work, if has; old reports whether s is older than a status that was accepted.
-func checkStatus(s *wire.Status, from sender, source wire.SourceID, stored StoredWork, has, old bool) verdict {
-	if v := from.check(source, s.Source, s.Cluster); v != accepted {
-		return v
-	}
-	switch {
-	case !s.Sequence.Credible():
-		return farAhead
-	case !has:
-		return unknownWork
-	case wire.ClusterName(stored.Work.Namespace) != s.Cluster:
-		return wrongCluster
-	case s.Generation != 0 && s.Generation < stored.FirstGeneration:
-		return formerWork
-	case s.Generation > wire.Generation(stored.Work.Generation):
-		return ahead
-	case old:
-		return outOfOrder
-	case isTrue(s, workv1.WorkDeleted) && stored.Work.DeletionTimestamp == nil:
-		return notDeleting
-	default:
-		return accepted
-	}
-}
-
-func isTrue(s *wire.Status, condition string) bool {
-	return meta.IsStatusConditionTrue(s.Status.Conditions, condition)
-}
 
 // receiveStatus checks s and, if it is accepted, has it stored, which owns it then.
 func (e *Engine) receiveStatus(from sender, s *wire.Status, as receivedAs) verdict {
@@ -76,33 +45,6 @@ func (e *Engine) receiveStatus(from sender, s *wire.Status, as receivedAs) verdi
 		log.Debug("status dropped", "verdict", in.verdict)
 	}
 	return in.verdict
-}
-
-// statusUpdate is what the WorkStore is to be told about one work.
-type statusUpdate struct {
-	name            string
-	status          *wire.Status
-	size            int  // of status, see waitingStatuses
-	admitted        bool // see core.storeWait
-	refused         *metav1.Condition
-	agentGeneration wire.Generation // that the agent holds, if it is higher than the source's
-	delivery        bool            // see Engine.ReportDelivery
-}
-
-// mergeStatusUpdates returns the newer one of each field.
-func (d *core) mergeStatusUpdates(older, newer statusUpdate) statusUpdate {
-	if newer.status == nil {
-		newer.status, newer.size = older.status, older.size
-	} else if older.status != nil {
-		d.waitsNoMore(older.status.Cluster, older.size)
-	}
-	if newer.refused == nil {
-		newer.refused = older.refused
-	}
-	newer.delivery = newer.delivery || older.delivery
-	newer.admitted = newer.admitted || older.admitted
-	newer.agentGeneration = max(newer.agentGeneration, older.agentGeneration)
-	return newer
 }
 
 // store tells the WorkStore what a says, and the core how that has ended.

@@ -12,43 +12,10 @@ import (
 )
 
 const (
-	// untrustedMemory is how long a cluster is reported after its last refused status. An agent that
-	// does not sign is asked for its statuses every slowRequests.
-	untrustedMemory = slowRequests + 5*time.Minute
 	// Refused statuses are logged as often as this: a burst, then one line in ten seconds.
 	refusedLogBurst = 10
 	refusedLogRate  = 0.1
 )
-
-// Untrusted says that statuses in the name of a cluster are refused. The zero value says that they are
-// not any more.
-type Untrusted struct {
-	// Since is when the first one was refused.
-	Since time.Time
-	// Reason is why the last one was that this was reported for.
-	Reason signing.Reason
-}
-
-// distrust is what is known of a cluster of which a status was refused.
-type distrust struct {
-	Untrusted
-	last, reported time.Time
-}
-
-// decideDistrust returns what is known of a cluster after one of its statuses was refused, and whether
-// to report it: at first, and when the reason has changed, once in a minute.
-func decideDistrust(before distrust, reason signing.Reason, now time.Time) (after distrust, report bool) {
-	after = before
-	after.last = now
-	if before.Since.IsZero() {
-		after.Since = now
-	}
-	if before.Since.IsZero() || reason != before.Reason && now.Sub(before.reported) >= time.Minute {
-		after.Reason, after.reported = reason, now
-		return after, true
-	}
-	return after, false
-}
 
 // isForgery reports whether a status that is refused for this reason was not made by an agent that
 // signs as it should, with a clock that is right. Others may only have come late.
@@ -78,24 +45,6 @@ func (e *Engine) refusedFor(in input, reason *signing.Reason) *signing.RefusedEr
 	return nil
 }
 
-// statusSigned: an agent has signed a status at this time. If it is believed, it is the newest one of its work.
-type statusSigned struct {
-	key    workKey
-	at     time.Time
-	reason signing.Reason // set by step: why it is not believed
-}
-
-func (in *statusSigned) apply(d *core, now time.Time) {
-	w, known := d.works[in.key]
-	newest := int64(0)
-	if known {
-		newest = w.signed
-	}
-	if in.reason = d.window(in.key.cluster).Decide(in.at, newest, now); in.reason == "" && known {
-		w.signed = in.at.UnixMicro()
-	}
-}
-
 // signedAt returns when an event of an agent was signed, or why its signature is none of its cluster.
 func (e *Engine) signedAt(event cloudevents.Event, from sender) (time.Time, *signing.RefusedError) {
 	at, err := e.config.TrustedAgents.Verify(event, from.cluster)
@@ -105,21 +54,6 @@ func (e *Engine) signedAt(event cloudevents.Event, from sender) (time.Time, *sig
 	refused := &signing.RefusedError{Reason: signing.Invalid}
 	errors.As(err, &refused)
 	return time.Time{}, refused
-}
-
-// window returns when events of a cluster may have been signed.
-func (d *core) window(cluster wire.ClusterName) signing.Window {
-	w := d.signatures
-	if c, ok := d.clusters[cluster]; ok && c.gained.After(w.Started) {
-		w.Started = c.gained // what another program has received before is not known here
-	}
-	return w
-}
-
-// questionOrder identifies what is in order among the questions of a cluster: those of one kind on one topic.
-type questionOrder struct {
-	kind      string
-	broadcast bool
 }
 
 // questionIn returns the kind of the question of an agent in a message, and the source and cluster that it
@@ -154,28 +88,6 @@ func (e *Engine) believes(m transport.Message, from sender, message wire.Message
 	return false
 }
 
-// questionSigned: an agent has signed a question at this time. If it is believed, it is the newest one of its order.
-type questionSigned struct {
-	cluster wire.ClusterName
-	order   questionOrder
-	at      time.Time
-	reason  signing.Reason // set by step: why it is not believed
-}
-
-func (in *questionSigned) apply(d *core, now time.Time) {
-	if !d.serves(in.cluster) {
-		return // its question is not asked
-	}
-	c := d.cluster(in.cluster)
-	if in.reason = d.window(in.cluster).Decide(in.at, c.asked[in.order]+1, now); in.reason == "" {
-		if c.asked == nil {
-			c.asked = make(map[questionOrder]int64)
-		}
-		c.asked[in.order] = in.at.UnixMicro()
-	}
-	d.release(c)
-}
-
 // refuse reports and logs an event of an agent that is not believed; s is nil if it is no status.
 func (e *Engine) refuse(m transport.Message, from sender, kind string, s *wire.Status, refused *signing.RefusedError) {
 	e.report(Received{Topic: m.Topic, Cluster: from.cluster, Kind: kind, Status: s, verdict: untrusted, reason: refused.Reason})
@@ -204,22 +116,4 @@ func (e *Engine) logRefused(from sender, s *wire.Status, refused *signing.Refuse
 		e.log.Warn("question of an agent refused because of its signature", attributes...)
 	}
 	e.refusedUnlogged = 0
-}
-
-// distrusted: a status or a question of a cluster was refused. known reports whether there is a key for the cluster.
-type distrusted struct {
-	cluster wire.ClusterName
-	reason  signing.Reason
-	known   bool
-}
-
-func (in distrusted) apply(d *core, now time.Time) {
-	if !d.serves(in.cluster) || !in.known && !d.hasWorks(in.cluster) {
-		return
-	}
-	c := d.cluster(in.cluster)
-	after, report := decideDistrust(c.distrust, in.reason, now)
-	if c.distrust = after; report {
-		d.act(TrustChanged{in.cluster, after.Untrusted})
-	}
 }

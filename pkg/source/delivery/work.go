@@ -196,3 +196,30 @@ func (w *workRecord) isDeleted() bool { return w.removed != nil && w.said == sai
 func (w *workRecord) specLast() bool {
 	return w.published != revision{} && !w.published.deleting
 }
+
+// wholeFor is for how long a work's specs are sent whole after its agent has asked for one. As long
+// as it lasts, the agent may be one that cannot use deltas of this work.
+const wholeFor = 10 * time.Minute
+
+// specBase returns the content hash of the spec that the agent of w has as far as the source knows, if
+// p may be sent as its difference from that one (docs/protocol.md, Spec deltas); else it is empty.
+func (w *workRecord) specBase(p plan, now time.Time) string {
+	known := w.content()
+	switch {
+	case p.spec.IsDeletion() || p.spec.Action != wire.Update || p.spec.Authoritative:
+	case w.published == p.revision: // it may have been lost
+	case w.published == revision{} || w.published.deleting || known.generation != w.published.generation:
+	case now.Before(known.wholeUntil):
+	default:
+		return known.hash
+	}
+	return ""
+}
+
+// asksWhole records that the agent lists a work, which it lacks perhaps because of a delta.
+func (w *workRecord) asksWhole(have *wire.SpecVersion, now time.Time) {
+	if c := w.content(); c.delta && have.Generation == 0 {
+		c.wholeUntil = now.Add(wholeFor)
+		w.setContent(c)
+	}
+}

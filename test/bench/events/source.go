@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"iter"
 	"sync"
 	"time"
 
@@ -368,15 +367,23 @@ func (c *campaign) observe(status *wire.Status, now time.Time) {
 
 // answer sends what the agent does not have. s.mu is held.
 func (s *Source) answer(request *wire.SpecResync) {
-	send, gone := request.Answer(s.all())
-	var messages []*wire.Spec
-	for _, uid := range send {
-		spec := *s.works[uid]
-		spec.Action = wire.ResyncResponse
-		messages = append(messages, &spec)
+	held := make(map[types.UID]wire.Generation, len(request.Versions))
+	for _, version := range request.Versions {
+		held[version.UID] = version.Generation
 	}
-	s.counts.Answers += len(send)
-	for _, lost := range gone {
+	var messages []*wire.Spec
+	for uid, work := range s.works {
+		if have, holds := held[uid]; !holds || work.IsDeletion() || work.Generation > have {
+			spec := *work
+			spec.Action = wire.ResyncResponse
+			messages = append(messages, &spec)
+		}
+	}
+	s.counts.Answers += len(messages)
+	for _, lost := range request.Versions {
+		if s.works[lost.UID] != nil {
+			continue
+		}
 		if !lost.Probe {
 			s.counts.Answers++
 		}
@@ -405,15 +412,5 @@ func (s *Source) failed(err error) {
 	defer s.mu.Unlock()
 	if s.err == nil {
 		s.err = err
-	}
-}
-
-func (s *Source) all() iter.Seq[wire.WorkVersion] {
-	return func(yield func(wire.WorkVersion) bool) {
-		for uid, spec := range s.works {
-			if !yield(wire.WorkVersion{UID: uid, Generation: spec.Generation, Deleting: spec.IsDeletion()}) {
-				return
-			}
-		}
 	}
 }
