@@ -219,11 +219,11 @@ func (c *Clusters) Observe(event delivery.Event) {
 				"work", event.Meta.Name, "uid", event.UID, "cluster", event.Cluster)
 		}
 	case delivery.DivergenceChanged:
-		c.index.divergenceChanged(event.Cluster, divergence{reported: true, since: event.Since})
+		c.index.found(event.Cluster, diverged, divergence(event), now)
 	case delivery.TrustChanged:
-		c.index.untrustedChanged(event.Cluster, untrusted{reported: true, Untrusted: event.Untrusted})
+		c.index.found(event.Cluster, untrusted, distrust(event), now)
 	case delivery.NoiseChanged:
-		c.index.noiseChanged(event.Cluster, noise{reported: true, Noise: event.Noise}, now)
+		c.index.found(event.Cluster, noisy, noise(event), now)
 	}
 }
 

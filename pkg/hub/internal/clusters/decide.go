@@ -102,14 +102,18 @@ func decide(name wire.ClusterName, v view, p policy, now time.Time) step {
 	}
 	s := step{held: decideHeld(v.stored, v.held, now)}
 	conditions := conditionsFor(v, p, now)
-	divergence, divergenceDue := divergenceCondition(v, now)
-	trust, trustDue := trustCondition(v, now)
-	noise, noiseDue := noiseCondition(v, now)
-	for _, c := range []*metav1.Condition{s.held.condition, divergence, trust, noise} {
+	due := []time.Duration{s.held.requeueAfter}
+	add := func(c *metav1.Condition) {
 		if c != nil {
 			c.LastTransitionTime = metav1.NewTime(now.Truncate(time.Second))
 			meta.SetStatusCondition(&conditions, *c)
 		}
+	}
+	add(s.held.condition)
+	for a := range alarmCount {
+		condition, after := v.conditionOf(a, now)
+		add(condition)
+		due = append(due, after)
 	}
 	joined := meta.IsStatusConditionTrue(v.stored.Status.Conditions, clusterv1.ManagedClusterConditionJoined)
 	accepted := meta.IsStatusConditionTrue(v.stored.Status.Conditions, clusterv1.ManagedClusterConditionHubAccepted)
@@ -124,7 +128,7 @@ func decide(name wire.ClusterName, v view, p policy, now time.Time) step {
 	if ok && available.Status != metav1.ConditionTrue {
 		s.requeueAfter = max(0, at.Sub(now))
 	}
-	for _, after := range []time.Duration{s.held.requeueAfter, divergenceDue, trustDue, noiseDue} {
+	for _, after := range due {
 		if after > 0 && (s.requeueAfter == 0 || after < s.requeueAfter) {
 			s.requeueAfter = after
 		}
@@ -305,22 +309,10 @@ func eventsFor(before, after []metav1.Condition) []event {
 		events = append(events, event{corev1.EventTypeWarning, EventUnavailable, is.Message})
 	}
 	events = append(events, alarmEvents(before, after, clusterv1.ManagedClusterConditionWorksHeld, metav1.ConditionTrue, EventWorksHeld, EventNoWorksHeld)...)
-	events = append(events, alarmEvents(before, after, clusterv1.ManagedClusterConditionWorksInSync, metav1.ConditionFalse, EventDiverged, EventInSync)...)
-	events = append(events, alarmEvents(before, after, clusterv1.ManagedClusterConditionStatusesTrusted, metav1.ConditionFalse, EventStatusesRefused, EventStatusesTrusted)...)
-	return append(events, alarmEvents(before, after, clusterv1.ManagedClusterConditionNoisy, metav1.ConditionTrue, clusterv1.ReasonOverQuota, clusterv1.ReasonWithinQuota)...)
-}
-
-// alarmEvents returns the events about a condition that is a warning while its status is alarm:
-// began when it becomes so, ended when it is no more.
-func alarmEvents(before, after []metav1.Condition, kind string, alarm metav1.ConditionStatus, began, ended string) []event {
-	was, is := meta.IsStatusConditionPresentAndEqual(before, kind, alarm), meta.IsStatusConditionPresentAndEqual(after, kind, alarm)
-	switch {
-	case is && !was:
-		return []event{{corev1.EventTypeWarning, began, meta.FindStatusCondition(after, kind).Message}}
-	case was && !is:
-		return []event{{corev1.EventTypeNormal, ended, meta.FindStatusCondition(after, kind).Message}}
+	for _, a := range alarms {
+		events = append(events, alarmEvents(before, after, a.condition, a.during, a.began, a.ended)...)
 	}
-	return nil
+	return events
 }
 
 // statusPatch returns the merge patch that stores conditions in cluster. It replaces lists, so it

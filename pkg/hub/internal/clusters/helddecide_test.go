@@ -198,24 +198,3 @@ func TestHeldWorks(t *testing.T) {
 		})
 	}
 }
-
-// TestDivergence: a ManagedCluster says since when works differ, once, and that they agree again.
-func TestDivergence(t *testing.T) {
-	differs := divergence{reported: true, since: start}
-	agrees := divergence{reported: true}
-	testAlarm(t, []alarmStep[divergence]{
-		{name: "nothing is known", heard: start},
-		{name: "agrees", is: agrees, heard: start},
-		{name: "differs", is: differs, condition: "False Diverged", event: "Warning WorksDiverged", heard: start},
-		{name: "still differs", is: differs, condition: "False Diverged", heard: start},
-		{name: "after a restart, the agent is away"},
-		{name: "after a restart", heard: start, due: divergenceMemory},
-		{name: "agrees again", is: agrees, condition: "True InSync", event: "Normal WorksInSync", heard: start},
-		{name: "still agrees", is: agrees, heard: start},
-		{name: "differs again", is: differs, condition: "False Diverged", event: "Warning WorksDiverged", heard: start},
-		{name: "long after a restart", condition: "True InSync", event: "Normal WorksInSync", heard: start.Add(-divergenceMemory)},
-	}, func(v view, is divergence) (*metav1.Condition, time.Duration) {
-		v.divergence = is
-		return divergenceCondition(v, start)
-	})
-}

@@ -66,12 +66,8 @@ type entry struct {
 	heard time.Time
 	// held are works that the hub does not know; nil: none was ever heard of.
 	held *heldWorks
-	// divergence is what is known of the agent's works.
-	divergence divergence
-	// untrusted is what is known of statuses that were refused.
-	untrusted untrusted
-	// noise is what is known of the quota of the cluster.
-	noise noise
+	// findings are what is known of each alarm.
+	findings [alarmCount]finding
 }
 
 func newClusterIndex(p policy, m *metrics, clusters latestClusters, works *works.Cache, add func(wire.ClusterName)) *clusterIndex {
@@ -368,11 +364,7 @@ type view struct {
 	removed  bool
 	failover failover
 	held     heldView
-	// divergence of the agent's works from those of the hub.
-	divergence divergence
-	// untrusted statuses in the name of the cluster.
-	untrusted untrusted
-	noise     noise
+	findings [alarmCount]finding
 }
 
 // view returns what is known of a cluster, at the start of its reconcile.
@@ -387,6 +379,6 @@ func (x *clusterIndex) view(name wire.ClusterName) (view, bool) {
 	stored := x.stored(name)
 	return view{
 		presence: e.presence, stored: stored, clusters: len(x.entries), spoken: e.spoken, removed: e.removed, failover: x.failover(),
-		held: x.heldView(name, e, stored), divergence: e.divergence, untrusted: e.untrusted, noise: e.noise,
+		held: x.heldView(name, e, stored), findings: e.findings,
 	}, true
 }

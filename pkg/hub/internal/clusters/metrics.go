@@ -67,21 +67,21 @@ func (s sizeCollector) Collect(to chan<- prometheus.Metric) {
 
 // collectWorks collects what agents hold otherwise than the hub.
 func (x *clusterIndex) collectWorks(to chan<- prometheus.Metric, now time.Time) {
-	held, diverged := map[wire.ClusterName]int{}, map[wire.ClusterName]time.Time{}
+	held, differ := map[wire.ClusterName]int{}, map[wire.ClusterName]time.Time{}
 	x.mu.Lock()
 	for name, e := range x.entries { // once per scrape
 		if e.held != nil && len(e.held.works) > 0 {
 			held[name] = len(e.held.works)
 		}
-		if !e.divergence.since.IsZero() {
-			diverged[name] = e.divergence.since
+		if since := e.findings[diverged].since; !since.IsZero() {
+			differ[name] = since
 		}
 	}
 	x.mu.Unlock()
 	for name, n := range held {
 		to <- prometheus.MustNewConstMetric(heldDesc, prometheus.GaugeValue, float64(n), string(name))
 	}
-	for name, since := range diverged {
+	for name, since := range differ {
 		to <- prometheus.MustNewConstMetric(divergedDesc, prometheus.GaugeValue, now.Sub(since).Seconds(), string(name))
 	}
 }
