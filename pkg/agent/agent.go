@@ -175,7 +175,7 @@ func (a *Agent) newGate() (*trust.Gate, error) {
 		return nil, nil
 	}
 	return trust.New(trust.Config{
-		Keys: a.config.TrustedKeys, MaxAge: a.config.SignatureMaxAge, Registerer: a.config.Registerer, Logger: a.config.Logger,
+		Keys: a.config.TrustedKeys, MaxAge: a.config.SignatureMaxAge, Registerer: a.config.Registerer,
 	})
 }
 

@@ -167,9 +167,6 @@ type Engine struct {
 	observing sync.Mutex    // taken before mu: of who passes on events
 	observed  []Event       // guarded by observing: memory for events
 
-	refusedLines    flowcontrol.PassiveRateLimiter // of the log
-	refusedUnlogged int                            // guarded by mu: refused statuses since the last line
-
 	instances     *instances.Watcher
 	contentHashes flowcontrol.PassiveRateLimiter // of works whose specs this Engine did not publish
 
@@ -200,7 +197,6 @@ func New(config Config) (*Engine, error) {
 
 		begun:         make(chan action, config.PublishWorkers+config.StatusWorkers+resyncWorkers),
 		eventful:      make(chan struct{}, 1),
-		refusedLines:  flowcontrol.NewTokenBucketPassiveRateLimiter(refusedLogRate, refusedLogBurst),
 		recent:        newRecentStatuses(),
 		contentHashes: flowcontrol.NewTokenBucketPassiveRateLimiter(contentHashRate, contentHashBurst),
 	}

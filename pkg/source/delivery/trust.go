@@ -11,12 +11,6 @@ import (
 	"github.com/workwire/workwire/pkg/wire"
 )
 
-const (
-	// Refused statuses are logged as often as this: a burst, then one line in ten seconds.
-	refusedLogBurst = 10
-	refusedLogRate  = 0.1
-)
-
 // isForgery reports whether a status that is refused for this reason was not made by an agent that
 // signs as it should, with a clock that is right. Others may only have come late.
 func isForgery(reason signing.Reason) bool {
@@ -100,20 +94,12 @@ func (e *Engine) refuse(m transport.Message, from sender, kind string, s *wire.S
 	}
 }
 
-// logRefused logs an event of an agent that is not believed; s is nil if it is no status. Of many, few
-// are logged.
+// logRefused logs an event of an agent that is not believed; s is nil if it is no status.
 func (e *Engine) logRefused(from sender, s *wire.Status, refused *signing.RefusedError) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if !e.refusedLines.TryAccept() {
-		e.refusedUnlogged++
-		return
-	}
-	attributes := []any{"reason", refused.Reason, "key", refused.KeyID, "cluster", from.cluster, "notLogged", e.refusedUnlogged}
+	log := e.log.With("reason", refused.Reason, "key", refused.KeyID, "cluster", from.cluster)
 	if s != nil {
-		e.log.Warn("status refused because of its signature", append(attributes, "uid", s.UID)...)
+		log.Warn("status refused because of its signature", "uid", s.UID)
 	} else {
-		e.log.Warn("question of an agent refused because of its signature", attributes...)
+		log.Warn("question of an agent refused because of its signature")
 	}
-	e.refusedUnlogged = 0
 }

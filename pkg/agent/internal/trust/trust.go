@@ -12,7 +12,6 @@
 package trust
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -22,20 +21,14 @@ import (
 	cloudevents "github.com/cloudevents/sdk-go/v2/event"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
-	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/workwire/workwire/pkg/runtime/required"
 	"github.com/workwire/workwire/pkg/security/signing"
 	"github.com/workwire/workwire/pkg/wire"
 )
 
-const (
-	// maxSubjects bounds what is remembered of a source: about 10 MB.
-	maxSubjects = 1 << 16
-	// Refused events are logged as often as this: a burst, then one line in ten seconds.
-	logBurst = 10
-	logRate  = 0.1
-)
+// maxSubjects bounds what is remembered of a source: about 10 MB.
+const maxSubjects = 1 << 16
 
 // Config configures [New].
 type Config struct {
@@ -47,8 +40,6 @@ type Config struct {
 	Now func() time.Time
 	// Registerer for metrics. Default: none.
 	Registerer prometheus.Registerer
-	// Logger, default slog.Default().
-	Logger *slog.Logger
 }
 
 // Gate decides which events the agent believes. A nil Gate believes all. It is safe for concurrent
@@ -57,11 +48,9 @@ type Gate struct {
 	config  Config
 	limits  limits
 	refused *prometheus.CounterVec
-	lines   flowcontrol.PassiveRateLimiter
 
-	mu       sync.Mutex
-	sources  map[wire.SourceID]*memory // of sources that have a trusted key
-	unlogged int                       // refused events since the last line
+	mu      sync.Mutex
+	sources map[wire.SourceID]*memory // of sources that have a trusted key
 }
 
 // New returns a Gate.
@@ -72,13 +61,11 @@ func New(c Config) (*Gate, error) {
 	if c.MaxAge < 0 {
 		return nil, fmt.Errorf("trust: MaxAge must not be negative, got %s", c.MaxAge)
 	}
-	c.Logger = cmp.Or(c.Logger, slog.Default())
 	if c.Now == nil {
 		c.Now = time.Now
 	}
 	gate := &Gate{
 		config: c, limits: limits{maxAge: c.MaxAge, subjects: maxSubjects}, sources: map[wire.SourceID]*memory{},
-		lines: flowcontrol.NewTokenBucketPassiveRateLimiter(logRate, logBurst),
 		refused: promauto.With(c.Registerer).NewCounterVec(prometheus.CounterOpts{
 			Name: "workwire_agent_untrusted_events_total", Help: "Events of sources that were refused because of their signature, by reason.",
 		}, []string{"reason"}),
@@ -175,20 +162,12 @@ func (g *Gate) memory(source wire.SourceID) *memory {
 	return m
 }
 
-// Refused counts and logs an event that was refused. Of many, few are logged.
+// Refused counts and logs an event that was refused.
 func (g *Gate) Refused(logger *slog.Logger, err *signing.RefusedError) {
 	g.refused.WithLabelValues(string(err.Reason)).Inc()
-	if err.Reason == Unproven { // after each start
-		return
+	if err.Reason != Unproven { // after each start
+		logger.Warn("event refused because of its signature", "reason", err.Reason, "key", err.KeyID)
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if !g.lines.TryAccept() {
-		g.unlogged++
-		return
-	}
-	logger.Warn("event refused because of its signature", "reason", err.Reason, "key", err.KeyID, "notLogged", g.unlogged)
-	g.unlogged = 0
 }
 
 // SpecSubjects returns the subjects of a spec: its work, and unless it is a deletion or was not
