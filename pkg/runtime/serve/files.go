@@ -10,7 +10,8 @@ import (
 	"os"
 	"strings"
 	"sync"
-	"time"
+
+	"github.com/workwire/workwire/pkg/runtime/filestamp"
 )
 
 // token is the bearer token in a file. The file is read for each request, so that a new token is
@@ -48,9 +49,9 @@ func (t *token) presentedBy(r *http.Request) (bool, error) {
 type certificate struct {
 	certFile, keyFile string
 
-	mu                sync.Mutex // guards the fields below
-	loaded            *tls.Certificate
-	certTime, keyTime time.Time
+	mu     sync.Mutex // guards the fields below
+	loaded *tls.Certificate
+	stamps [2]filestamp.Stamp // of the files that were loaded
 }
 
 // get implements [tls.Config].GetCertificate. If the files cannot be loaded, for instance while
@@ -58,16 +59,13 @@ type certificate struct {
 func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	certInfo, certErr := os.Stat(c.certFile)
-	keyInfo, keyErr := os.Stat(c.keyFile)
-	err := errors.Join(certErr, keyErr)
-	if err == nil {
-		if c.loaded != nil && certInfo.ModTime().Equal(c.certTime) && keyInfo.ModTime().Equal(c.keyTime) {
-			return c.loaded, nil
-		}
+	certStamp, certErr := filestamp.Of(c.certFile)
+	keyStamp, keyErr := filestamp.Of(c.keyFile)
+	stamps, err := [2]filestamp.Stamp{certStamp, keyStamp}, errors.Join(certErr, keyErr)
+	if err == nil && (c.loaded == nil || stamps != c.stamps) {
 		var pair tls.Certificate
 		if pair, err = tls.LoadX509KeyPair(c.certFile, c.keyFile); err == nil {
-			c.loaded, c.certTime, c.keyTime = &pair, certInfo.ModTime(), keyInfo.ModTime()
+			c.loaded, c.stamps = &pair, stamps
 		}
 	}
 	if c.loaded == nil {
