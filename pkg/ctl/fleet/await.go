@@ -11,7 +11,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 	watchtools "k8s.io/client-go/tools/watch"
@@ -133,15 +132,7 @@ func (r *Reader) Await(ctx context.Context, namespace, selector string, names []
 			return nil, cli.Errorf("no work in namespace %s matches %q", namespace, selector)
 		}
 	}
-	lw := &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			return client.List(ctx, options(o))
-		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			return client.Watch(ctx, options(o))
-		},
-	}
-	_, err = watchtools.UntilWithSync(ctx, lw, &workv1.ManifestWork{}, a.start, a.event)
+	_, err = watchtools.UntilWithSync(ctx, listWatch(client.List, client.Watch, options), &workv1.ManifestWork{}, a.start, a.event)
 	return a.left(), err
 }
 
@@ -259,16 +250,8 @@ func (r *Reader) AwaitRollout(ctx context.Context, namespace, name string, show 
 		o.FieldSelector = "metadata.name=" + name
 		return o
 	}
-	lw := &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			return client.List(ctx, options(o))
-		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			return client.Watch(ctx, options(o))
-		},
-	}
 	last := ""
-	_, err := watchtools.UntilWithSync(ctx, lw, &workv1alpha1.ManifestWorkReplicaSet{}, nil, func(e watch.Event) (bool, error) {
+	_, err := watchtools.UntilWithSync(ctx, listWatch(client.List, client.Watch, options), &workv1alpha1.ManifestWorkReplicaSet{}, nil, func(e watch.Event) (bool, error) {
 		set, ok := e.Object.(*workv1alpha1.ManifestWorkReplicaSet)
 		switch {
 		case e.Type == watch.Error:

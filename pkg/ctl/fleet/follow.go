@@ -36,7 +36,10 @@ var kinds = []string{"work", "cluster", "set"}
 func (r *Reader) Follow(ctx context.Context, namespace, needed string) (*Followed, []string, error) {
 	works, clusters, sets := r.Clients.WorkV1().ManifestWorks(namespace), r.Clients.ClusterV1().ManagedClusters(),
 		r.Clients.WorkV1alpha1().ManifestWorkReplicaSets(namespace)
-	sources := map[string]*cache.ListWatch{"work": listWatch(works.List, works.Watch), "cluster": listWatch(clusters.List, clusters.Watch), "set": listWatch(sets.List, sets.Watch)}
+	all := func(o metav1.ListOptions) metav1.ListOptions { return o }
+	sources := map[string]*cache.ListWatch{
+		"work": listWatch(works.List, works.Watch, all), "cluster": listWatch(clusters.List, clusters.Watch, all), "set": listWatch(sets.List, sets.Watch, all),
+	}
 	objects := map[string]runtime.Object{"work": &workv1.ManifestWork{}, "cluster": &clusterv1.ManagedCluster{}, "set": &workv1alpha1.ManifestWorkReplicaSet{}}
 	warnings, err := listable(ctx, sources, needed)
 	if err != nil {
@@ -80,14 +83,15 @@ func listable(ctx context.Context, sources map[string]*cache.ListWatch, needed s
 	return w.warnings, nil
 }
 
+// listWatch returns what lists and watches with the options that options returns.
 func listWatch[L runtime.Object](list func(context.Context, metav1.ListOptions) (L, error),
-	follow func(context.Context, metav1.ListOptions) (watch.Interface, error)) *cache.ListWatch {
+	follow func(context.Context, metav1.ListOptions) (watch.Interface, error), options func(metav1.ListOptions) metav1.ListOptions) *cache.ListWatch {
 	return &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			return list(ctx, o)
+			return list(ctx, options(o))
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			return follow(ctx, o)
+			return follow(ctx, options(o))
 		},
 	}
 }
