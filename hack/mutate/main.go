@@ -1,13 +1,16 @@
 // Command mutate plants small faults into files, one at a time, and runs the tests of their packages on each. It prints the
 // faults that no test notices, and the share of those that one does.
 //
-//	go run ./hack/mutate [-run REGEXP] pkg/agent/internal/inbox/decide.go ...
+//	go run ./hack/mutate [-run REGEXP] [-tests DIRECTORY] [-func REGEXP] pkg/agent/internal/inbox/decide.go ...
 //
-// Libraries that do this (gremlins 0.6) leave out what the report of test coverage has no counter for: the conditions of
-// cases, of which decisions are made here.
+// All faults of a file are compiled at once; the environment of a run says which is there. Libraries that do this
+// (gremlins 0.6) compile each, and leave out what the report of test coverage has no counter for: the conditions of cases,
+// of which decisions are made here.
 package main
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"flag"
@@ -15,120 +18,146 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
-	"strings"
+	"slices"
+	"sort"
+	"strconv"
 	"sync"
 	"time"
 )
 
 func main() {
 	run := flag.String("run", "", "regular expression: the tests to run")
-	limit := flag.Duration("timeout", time.Minute, "how long the tests of a package may take")
+	tests := flag.String("tests", "", "directory of the tests to run; that of each file, if empty")
+	funcs := flag.String("func", "", "regular expression: the functions to plant faults into")
 	flag.Parse()
 	if flag.NArg() == 0 {
-		fmt.Fprintln(os.Stderr, "usage: mutate [-run REGEXP] FILE...")
+		fmt.Fprintln(os.Stderr, "usage: mutate [-run REGEXP] [-tests DIRECTORY] [-func REGEXP] FILE...")
 		os.Exit(2)
 	}
+	functions, err := regexp.Compile(*funcs)
 	for _, file := range flag.Args() {
-		if err := score(context.Background(), file, *run, *limit); err != nil {
-			fmt.Fprintln(os.Stderr, "mutate:", err)
-			os.Exit(1)
+		if err == nil {
+			err = score(context.Background(), file, cmp.Or(*tests, filepath.Dir(file)), *run, functions)
 		}
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "mutate:", err)
+		os.Exit(1)
 	}
 }
 
-// fate is what becomes of a mutant.
-type fate int
-
-const (
-	lives  fate = iota // no test notices it
-	killed             // a test fails, or does not end
-	broken             // it is no program
-)
-
 // score tries all mutants of a file, and prints those that live.
-func score(ctx context.Context, file, run string, limit time.Duration) error {
+func score(ctx context.Context, file, tests, run string, functions *regexp.Regexp) error {
 	text, err := os.ReadFile(file) //nolint:gosec // the user names it
 	if err != nil {
 		return err
 	}
-	mutants, err := mutantsOf(file, text)
+	pkg, mutants, err := mutantsOf(file, text, functions)
 	if err != nil {
 		return err
 	}
-	t := &tester{file: file, text: text, args: []string{"-run=" + run, fmt.Sprintf("-timeout=%v", limit)}}
-	f, out, err := t.try(ctx, mutant{})
+	dir, err := os.MkdirTemp("", "mutate")
 	if err != nil {
 		return err
 	}
-	if f != lives {
-		return fmt.Errorf("the tests of %s fail as it is:\n%s", file, out)
+	defer func() { _ = os.RemoveAll(dir) }()
+	b := &build{file: file, tests: tests, pkg: pkg, dir: dir}
+	mutants, err = b.compile(ctx, text, mutants)
+	if err != nil {
+		return err
 	}
-	fates := make([]fate, len(mutants))
+	start := time.Now()
+	if out, err := b.test(ctx, "", run, 10*time.Minute); err != nil {
+		return fmt.Errorf("the tests of %s fail as it is: %w\n%s", file, err, out)
+	}
+	limit := 5*time.Since(start) + 5*time.Second // endless loops are noticed by it
+	lives := make([]bool, len(mutants))
 	var group sync.WaitGroup
 	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
 	for i, m := range mutants {
 		slots <- struct{}{}
 		group.Go(func() {
 			defer func() { <-slots }()
-			f, out, err := t.try(ctx, m)
-			if err != nil {
-				fmt.Fprintln(os.Stderr, "mutate:", err, out)
-				f = broken
-			}
-			fates[i] = f
+			_, err := b.test(ctx, m.name, run, limit)
+			lives[i] = err == nil
 		})
 	}
 	group.Wait()
-	count := map[fate]int{}
+	killed := len(mutants)
 	for i, m := range mutants {
-		count[fates[i]]++
-		if fates[i] == lives {
+		if lives[i] {
+			killed--
 			fmt.Printf("%s:%d lives: %s\n", file, m.line, m.what)
 		}
 	}
-	programs := count[lives] + count[killed]
-	fmt.Printf("%s: %d of %d faults are noticed, %d %%\n", file, count[killed], programs, 100*count[killed]/max(programs, 1))
+	fmt.Printf("%s: %d of %d faults are noticed, %d %%\n", file, killed, len(mutants), 100*killed/max(len(mutants), 1))
 	return nil
 }
 
-// tester runs the tests of the package of a file.
-type tester struct {
-	file string
-	text []byte
-	args []string
+// build is a program of the tests in a directory, with the mutants of a file.
+type build struct {
+	file, tests, pkg string
+	dir              string
 }
 
-// try runs the tests on a mutant.
-func (t *tester) try(ctx context.Context, m mutant) (fate, string, error) {
-	dir, err := os.MkdirTemp("", "mutate")
+func (b *build) program() string { return filepath.Join(b.dir, "tests") }
+
+// compile builds the program, and returns the mutants that are in it: those that the compiler refuses are left out.
+func (b *build) compile(ctx context.Context, text []byte, mutants []mutant) ([]mutant, error) {
+	path, err := filepath.Abs(b.file)
 	if err != nil {
-		return broken, "", err
+		return nil, err
 	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	path, err := filepath.Abs(t.file)
-	if err != nil {
-		return broken, "", err
-	}
-	changed, overlay := filepath.Join(dir, "mutant.go"), filepath.Join(dir, "overlay.json")
-	plan, err := json.Marshal(map[string]any{"Replace": map[string]string{path: changed}})
-	if err == nil {
-		err = os.WriteFile(changed, m.apply(t.text), 0o600)
-	}
+	changed, added, overlay := filepath.Join(b.dir, "mutants.go"), filepath.Join(b.dir, "switches.go"), filepath.Join(b.dir, "overlay.json")
+	plan, err := json.Marshal(map[string]any{"Replace": map[string]string{path: changed, filepath.Join(filepath.Dir(path), "mutant_switches.go"): added}})
 	if err == nil {
 		err = os.WriteFile(overlay, plan, 0o600)
 	}
-	if err != nil {
-		return broken, "", err
+	if err == nil {
+		err = os.WriteFile(added, fmt.Appendf(nil, switches, b.pkg), 0o600)
 	}
-	args := append([]string{"test", "-overlay", overlay, "-vet=off", "-count=1", "-failfast"}, t.args...)
-	c := exec.CommandContext(ctx, "go", append(args, "./"+filepath.Dir(t.file))...) //nolint:gosec // the user names it
-	out, err := c.CombinedOutput()
-	switch {
-	case err == nil:
-		return lives, "", nil
-	case strings.Contains(string(out), "[build failed]"):
-		return broken, string(out), nil
+	for err == nil {
+		mutated, places := together(text, mutants)
+		if err := os.WriteFile(changed, mutated, 0o600); err != nil {
+			return nil, err
+		}
+		c := exec.CommandContext(ctx, "go", "test", "-c", "-overlay", overlay, "-vet=off", "-gcflags=-e", "-ldflags=-s -w", "-o", b.program(), "./"+b.tests) //nolint:gosec // the user names it
+		out, failed := c.CombinedOutput()
+		if failed == nil {
+			return mutants, nil
+		}
+		culprits := refused(string(out), mutated, places)
+		if len(culprits) == 0 {
+			return nil, fmt.Errorf("%w\n%s", failed, out)
+		}
+		mutants = slices.DeleteFunc(mutants, func(m mutant) bool { return culprits[m.name] })
 	}
-	return killed, string(out), nil
+	return nil, err
+}
+
+// refused returns the mutants that errors of the compiler are about: each is the last before a place that it names.
+func refused(out string, mutated []byte, places []place) map[string]bool {
+	names := map[string]bool{}
+	for _, at := range regexp.MustCompile(`/mutants\.go:(\d+):(\d+): `).FindAllStringSubmatch(out, -1) {
+		line, _ := strconv.Atoi(at[1])
+		offset, _ := strconv.Atoi(at[2])
+		for i, text := range bytes.SplitAfter(mutated, []byte("\n")) {
+			if i+1 < line {
+				offset += len(text)
+			}
+		}
+		if i := sort.Search(len(places), func(i int) bool { return places[i].at >= offset }); i > 0 {
+			names[places[i-1].mutant] = true
+		}
+	}
+	return names
+}
+
+// test runs the tests with a mutant, and fails as they do.
+func (b *build) test(ctx context.Context, mutant, run string, limit time.Duration) ([]byte, error) {
+	c := exec.CommandContext(ctx, b.program(), "-test.short", "-test.failfast", "-test.run="+run, fmt.Sprintf("-test.timeout=%v", limit)) //nolint:gosec // it was built here
+	c.Dir, c.Env = b.tests, append(os.Environ(), "MUTANT="+mutant)
+	return c.CombinedOutput()
 }

@@ -1,7 +1,11 @@
 package main
 
 import (
+	"go/parser"
+	"go/token"
+	"regexp"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -27,7 +31,7 @@ func f(a, b int, c bool) int {
 	return no
 }
 `
-	mutants, err := mutantsOf("p.go", []byte(text))
+	_, mutants, err := mutantsOf("p.go", []byte(text), regexp.MustCompile("^f$"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +48,19 @@ func f(a, b int, c bool) int {
 	if !slices.Equal(got, want) {
 		t.Errorf("mutants\n%q\nwant\n%q", got, want)
 	}
-	if mutated := string(mutants[0].apply([]byte(text))); len(mutated) != len(text)+3 {
-		t.Errorf("the first mutant is\n%s", mutated)
+	mutated, _ := together([]byte(text), mutants)
+	if _, err := parser.ParseFile(token.NewFileSet(), "p.go", mutated, 0); err != nil {
+		t.Errorf("%v in\n%s", err, mutated)
+	}
+	condition := `case (mutantIs("0") != ((mutantIs("1") != ((mutantIs("1") != (mutantCompared("2", "<", a , b))) && (mutantIs("1") != (c)))))):`
+	if !strings.Contains(string(mutated), condition) {
+		t.Errorf("in\n%s\nis no\n%s", mutated, condition)
+	}
+}
+
+func TestRefused(t *testing.T) {
+	got := refused("/dir/mutants.go:2:7: no\n", []byte("one\ntwo six"), []place{{3, "a"}, {6, "b"}, {11, "c"}})
+	if len(got) != 1 || !got["b"] {
+		t.Errorf("refused are %v", got)
 	}
 }

@@ -185,10 +185,10 @@ func (p *Plane) Stop() error {
 	return errors.Join(err, os.RemoveAll(p.dir))
 }
 
-// leftOut reports whether this run starts no control planes. Fuzzing starts workers, each of which
-// runs TestMain.
+// leftOut reports whether this run starts no control planes: go test -short, with -run for tests that need none. Fuzzing
+// starts workers, each of which runs TestMain.
 func leftOut() bool {
-	return flag.Lookup("test.fuzz").Value.String() != ""
+	return testing.Short() || flag.Lookup("test.fuzz").Value.String() != ""
 }
 
 // REST returns a new client configuration of the administrator, without a rate limit.
