@@ -190,6 +190,9 @@ func TestPlanIgnoring(t *testing.T) {
 	changeOther := strategytest.Manifest(t, strategytest.ConfigMap("c", `,"data":{"k":"w"}`), strategytest.IgnoreFields(strategytest.OnChange(".data")))
 	update := strategytest.Manifest(t, strategytest.ConfigMap("c", `,"data":{"k":"v"}`))
 	orphaned := strategytest.Manifest(t, strategytest.ConfigMap("c", `,"data":{"k":"v"}`), strategytest.IgnoreFields(strategytest.OnPresent(".data")), strategytest.Orphan)
+	serverSide := strategytest.Manifest(t, strategytest.ConfigMap("c", `,"data":{"k":"v"}`), strategytest.Configured(strategytest.ServerSide(nil)))
+	byOther := *otherFields
+	byOther.FieldManager = "other"
 	drifted := func(m *strategy.Manifest) *unstructured.Unstructured {
 		return hashed(t, m, `"data":{"k":"x"},"immutable":false`)
 	}
@@ -212,6 +215,8 @@ func TestPlanIgnoring(t *testing.T) {
 		"by another agent: label only":         {m: first, live: foreign, want: plan.PatchMetadata},
 		"orphaned: owner only":                 {m: orphaned, live: drifted(first), previous: first, want: plan.PatchMetadata},
 		"another strategy meanwhile":           {m: first, live: drifted(first), previous: update, want: plan.Read},
+		"all of it was applied before":         {m: first, live: drifted(first), previous: serverSide, want: plan.Read},
+		"under another manager before":         {m: first, live: drifted(first), previous: &byOther, want: plan.Keep},
 		"ignoreFields are new: it is all sent": {m: changeFirst, live: applied(t, changeFirst, ""), previous: changeFirst, complete: true, want: plan.Apply},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -339,6 +344,9 @@ func TestPlanIgnoringKeeps(t *testing.T) {
 			}
 			if step.Object.GetUID() != live.GetUID() || step.Object.GetResourceVersion() != live.GetResourceVersion() {
 				t.Errorf("the apply is not guarded: %v", step.Object.Object["metadata"])
+			}
+			if step.Object.GetLabels()[object.AgentLabel] != agentHash || step.Object.GetAnnotations()[workv1.ManifestConfigSpecHashAnnotationKey] != m.Ignored.Hash {
+				t.Errorf("the apply is not marked: %v", step.Object.Object["metadata"])
 			}
 			if diff := cmp.Diff(before, live); diff != "" {
 				t.Errorf("the live object was changed: %s", diff)

@@ -214,7 +214,7 @@ func next(m *strategy.Manifest, s *State) Step {
 // IsRepair reports whether a step undoes changes that others made to an object, rather than follow
 // a change of the manifest.
 func IsRepair(step Step, m *strategy.Manifest, s State) bool {
-	return len(step.Differences) > 0 && s.Live.State == object.Present && s.Previous != nil && sameWrite(m, s.Previous)
+	return len(step.Differences) > 0 && s.Previous != nil && sameWrite(m, s.Previous)
 }
 
 // Changed reports whether a manifest is known to differ from previous, which was applied last; nil: nothing is known.

@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -93,7 +95,8 @@ func TestPlanCreate(t *testing.T) {
 	if diff := cmp.Diff(strategytest.Decode(t, want).Object, step.Object.Object); diff != "" {
 		t.Error(diff)
 	}
-	orphaned := plan.Next(strategytest.Manifest(t, strategytest.ConfigMap("c", ""), strategytest.Orphan), plan.State{Owner: owner, AgentHash: agentHash})
+	m.Owned = false
+	orphaned := plan.Next(m, plan.State{Owner: owner, AgentHash: agentHash})
 	if refs := orphaned.Object.GetOwnerReferences(); len(refs) != 0 {
 		t.Errorf("an orphan has owner references %v", refs)
 	}
@@ -494,6 +497,7 @@ func TestPlanMetadata(t *testing.T) {
 	second := ownership.Reference("hub-other", "other-uid")
 	label := "/metadata/labels/workwire.dev~1agent"
 	const ownerPath = "/metadata/ownerReferences"
+	const former, ignoring = "workwire.dev/manifest-hash", workv1.ManifestConfigSpecHashAnnotationKey
 	for name, test := range map[string]struct {
 		owners   []metav1.OwnerReference
 		orphan   bool
@@ -506,9 +510,13 @@ func TestPlanMetadata(t *testing.T) {
 		"not owned":            {owners: []metav1.OwnerReference{other}, want: []metav1.OwnerReference{other, owner}, wantPath: []string{ownerPath}},
 		"owned by another too": {owners: []metav1.OwnerReference{second, owner}},
 		"by a former self":     {owners: []metav1.OwnerReference{stale, other}, want: []metav1.OwnerReference{owner, other}, wantPath: []string{ownerPath}},
-		"orphaned":             {orphan: true, owners: []metav1.OwnerReference{other, owner}, want: []metav1.OwnerReference{other}, wantPath: []string{ownerPath}},
-		"an orphan":            {orphan: true, owners: []metav1.OwnerReference{second}},
-		"label lost":           {owners: []metav1.OwnerReference{owner}, labels: map[string]string{"a": "b"}, want: []metav1.OwnerReference{owner}, wantPath: []string{label}},
+		"shared, label lost": {
+			owners: []metav1.OwnerReference{second, owner}, labels: map[string]string{"a": "b"}, want: []metav1.OwnerReference{second, owner}, wantPath: []string{label},
+		},
+		"orphaned, of others": {orphan: true, owners: []metav1.OwnerReference{owner}, wantPath: []string{ownerPath}},
+		"orphaned":            {orphan: true, owners: []metav1.OwnerReference{other, owner}, want: []metav1.OwnerReference{other}, wantPath: []string{ownerPath}},
+		"an orphan":           {orphan: true, owners: []metav1.OwnerReference{second}},
+		"label lost":          {owners: []metav1.OwnerReference{owner}, labels: map[string]string{"a": "b"}, want: []metav1.OwnerReference{owner}, wantPath: []string{label}},
 		"label and annotation drifted": {
 			owners: []metav1.OwnerReference{owner}, declared: `"labels":{"x":"1"},"annotations":{"y":"2"}`,
 			want: []metav1.OwnerReference{owner}, wantPath: []string{"/metadata/annotations/y", "/metadata/labels/x"},
@@ -537,7 +545,8 @@ func TestPlanMetadata(t *testing.T) {
 					labels = test.labels
 				}
 				live.SetLabels(labels)
-				live.SetAnnotations(map[string]string{"foreign": "1"})
+				live.SetAnnotations(map[string]string{"foreign": "1", former: "", former + ".5df3a2b3": "", ignoring: ""})
+				live.SetManagedFields([]metav1.ManagedFieldsEntry{})
 				step := plan.Next(m, situation(live, m))
 				ours := len(test.wantPath) > 0 && (test.wantPath[0] == ownerPath || test.wantPath[0] == label)
 				if test.wantPath == nil || kind == workv1.UpdateStrategyTypeCreateOnly && !ours {
@@ -548,8 +557,16 @@ func TestPlanMetadata(t *testing.T) {
 				if diff := cmp.Diff(test.want, step.Object.GetOwnerReferences()); diff != "" {
 					t.Error(diff)
 				}
-				if step.Object.GetLabels()[object.AgentLabel] != agentHash || step.Object.GetAnnotations()["foreign"] != "1" {
-					t.Errorf("labels %v, annotations %v", step.Object.GetLabels(), step.Object.GetAnnotations())
+				annotations := step.Object.GetAnnotations()
+				if step.Object.GetLabels()[object.AgentLabel] != agentHash || annotations["foreign"] != "1" {
+					t.Errorf("labels %v, annotations %v", step.Object.GetLabels(), annotations)
+				}
+				if _, still := annotations[former]; still || annotations[former+".5df3a2b3"] != "" || step.Object.GetManagedFields() != nil {
+					t.Errorf("annotations of earlier agents or managedFields stay: %v", step.Object.Object["metadata"])
+				}
+				// The hash of ignoreFields is true until the content is written; that of a shared object may be another work's.
+				if _, still := annotations[ignoring]; still != (kind == workv1.UpdateStrategyTypeCreateOnly || len(test.owners) > 1 && test.owners[0].UID == second.UID) {
+					t.Errorf("the hash of ignoreFields stays: %t", still)
 				}
 				wantVerb(t, plan.Next(m, situation(step.Object, m)), plan.Keep)
 			})
@@ -567,6 +584,11 @@ func TestPlanShared(t *testing.T) {
 	s := situation(live, nil)
 	s.Complete = true
 	wantVerb(t, plan.Next(m, s), plan.Keep)
+	// What the work drops stays, and the change is written without a look at who has what.
+	s.Complete, s.Previous = false, strategytest.Manifest(t, deploymentHead+`"spec":{"a":1,"b":1}}`)
+	checkUpdate(t, plan.Next(m, s), live, `"spec":{"a":1,"b":1}`, nil)
+	m.Strategy = workv1.UpdateStrategyTypeServerSideApply
+	wantVerb(t, plan.Next(m, s), plan.Apply)
 }
 
 func TestPlanRefused(t *testing.T) {
@@ -581,6 +603,126 @@ func TestPlanRefused(t *testing.T) {
 	s.Complete = true
 	checkUpdate(t, plan.Next(m, s), live, `"spec":{"strategy":{"type":"Recreate"}}`,
 		[]string{"/spec/strategy/rollingUpdate", "/spec/strategy/type"})
+}
+
+// TestPlanRecreate: an object is made anew only if its manifest allows it, the API server refuses each form of the update
+// for immutable fields, and nobody else has it.
+func TestPlanRecreate(t *testing.T) {
+	m := strategytest.Manifest(t, deploymentHead+`"spec":{"a":1}}`)
+	m.RecreateOnImmutable = true
+	forbidden := *m
+	forbidden.RecreateOnImmutable = false
+	immutable := causes(metav1.StatusReasonInvalid, 422, metav1.CauseTypeFieldValueInvalid, "field is immutable")
+	deleted := metav1.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for name, test := range map[string]struct {
+		m       *strategy.Manifest
+		live    string // content
+		change  func(*unstructured.Unstructured)
+		err     error
+		another bool // another form of the update was refused
+		absent  bool
+		want    plan.Verb
+		wantErr string
+	}{
+		"refused":                   {m: m, live: `"spec":{"a":2}`, err: immutable, want: plan.Recreate},
+		"another update is refused": {m: m, live: `"spec":{"a":2}`, err: immutable, another: true, want: plan.Update},
+		"gone meanwhile":            {m: m, err: immutable, absent: true, want: plan.Create},
+		"as declared meanwhile":     {m: m, live: `"spec":{"a":1}`, err: immutable, want: plan.Recreate},
+		"not allowed":               {m: &forbidden, live: `"spec":{"a":2}`, err: immutable, wantErr: immutable.Error()},
+		"for another reason":        {m: m, live: `"spec":{"a":2}`, err: errors.New("no"), wantErr: "no"},
+		"shared": {m: m, live: `"spec":{"a":2}`, err: immutable, change: func(live *unstructured.Unstructured) {
+			live.SetOwnerReferences([]metav1.OwnerReference{owner, ownership.Reference("other", "other-uid")})
+		}, wantErr: immutable.Error() + "; the object is another work's too, so it is not recreated"},
+		"as declared, but being deleted": {m: m, live: `"spec":{"a":1}`, err: immutable, change: func(live *unstructured.Unstructured) {
+			live.SetDeletionTimestamp(&deleted)
+		}, wantErr: "is being deleted, to be recreated for a change of immutable fields, but is ending gracefully, by 2026-01-02T03:04:05Z"},
+		"being deleted, with finalizers": {m: m, live: `"spec":{"a":2}`, err: immutable, change: func(live *unstructured.Unstructured) {
+			live.SetDeletionTimestamp(&deleted)
+			live.SetFinalizers([]string{"a/b", "c/d"})
+		}, wantErr: "but is held by its finalizers a/b, c/d"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			live := applied(t, m, test.live)
+			if test.change != nil {
+				test.change(live)
+			}
+			s := situation(live, m)
+			s.Complete = true
+			if test.absent {
+				s.Live = object.Live{State: object.Absent}
+			}
+			refused := plan.Next(&forbidden, s).Object
+			if refused == nil || test.another {
+				refused = live
+			}
+			s.Refused = &plan.Refusal{Object: refused, Err: test.err}
+			step := plan.Next(test.m, s)
+			if text := strategytest.ErrorText(step.Err); step.Verb != test.want || !strings.HasSuffix(text, test.wantErr) || (text == "") != (test.wantErr == "") {
+				t.Errorf("got %s, %q; want %s, %q", step.Verb, text, test.want, test.wantErr)
+			}
+		})
+	}
+	// Without an answer of the API server, it is not known what holds the object.
+	if got := plan.AwaitingDeletion(m, applied(t, m, "")).Error(); !strings.HasSuffix(got, "but is ending gracefully") {
+		t.Errorf("got %q", got)
+	}
+	// An object on its way out is not written.
+	live := applied(t, m, `"spec":{"a":2}`)
+	for _, m := range []*strategy.Manifest{m, &forbidden} {
+		if step := plan.Next(m, situation(live, m)); step.Verb != plan.Update {
+			t.Errorf("got %s, %v", step.Verb, step.Err)
+		}
+	}
+	live.SetDeletionTimestamp(&deleted)
+	if step := plan.Next(m, situation(live, m)); step.Err == nil {
+		t.Errorf("got %s", step.Verb)
+	}
+	wantVerb(t, plan.Next(&forbidden, situation(live, &forbidden)), plan.Update)
+}
+
+// TestNormalize: what the API server made of a manifest is no drift, until it changes or the manifest does.
+func TestNormalize(t *testing.T) {
+	m := strategytest.Manifest(t, deploymentHead+`"spec":{"a":"1 "}}`)
+	answer := applied(t, m, `"spec":{"a":"1"}`)
+	if got := plan.Normalize(m, applied(t, m, `"spec":{"a":"1 "}`)); got != nil {
+		t.Errorf("stored as it is: %v", got)
+	}
+	s := situation(answer, m)
+	s.Normalized = plan.Normalize(m, answer)
+	wantVerb(t, plan.Next(m, s), plan.Keep)
+	other := *m
+	other.Hash = "other"
+	s.Previous = &other
+	wantVerb(t, plan.Next(&other, s), plan.Update)
+}
+
+// TestManagersToMigrate: the agent's own managers are that of the manifest, that of the one before, and on an object of
+// this work only the default one.
+func TestManagersToMigrate(t *testing.T) {
+	m := strategytest.Manifest(t, strategytest.ConfigMap("c", ""), strategytest.Configured(strategytest.ServerSide(nil)))
+	previous := *m
+	m.FieldManager, previous.FieldManager = "now", "before"
+	live := managed(applied(t, m, ""), strategytest.Updated("now", "", `{}`), strategytest.Updated("before", "", `{}`), strategytest.Updated("work-agent", "", `{}`),
+		strategytest.Updated("now", "", `{}`), strategytest.Applied("now", `{}`), strategytest.Updated("kubectl", "", `{}`))
+	second := ownership.Reference("other", "other-uid")
+	for name, test := range map[string]struct {
+		owners []metav1.OwnerReference
+		want   []string
+	}{
+		"ours":          {[]metav1.OwnerReference{owner}, []string{"now", "before", "work-agent"}},
+		"shared":        {[]metav1.OwnerReference{owner, second}, []string{"now", "before"}},
+		"not yet owned": {[]metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "p", UID: "p"}}, []string{"now", "before"}},
+	} {
+		live.SetOwnerReferences(test.owners)
+		if diff := cmp.Diff(test.want, plan.ManagersToMigrate(m, situation(live, &previous))); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+	}
+	s := situation(live, nil)
+	s.Live.Object.SetManagedFields([]metav1.ManagedFieldsEntry{strategytest.Updated("now", "status", `{}`)})
+	if got := plan.ManagersToMigrate(m, s); got != nil {
+		t.Errorf("of a subresource: %v", got)
+	}
 }
 
 func TestPlanServerSide(t *testing.T) {
@@ -611,6 +753,13 @@ func TestPlanServerSide(t *testing.T) {
 	again := plan.Next(m, situation(live, m))
 	if diff := cmp.Diff([]string{"/data/k"}, again.Differences); again.Verb != plan.Apply || diff != "" {
 		t.Errorf("drift leads to %s, %s", again.Verb, diff)
+	}
+	live.Object["data"] = map[string]any{"k": "v"}
+	live.SetOwnerReferences([]metav1.OwnerReference{pod})
+	live.SetLabels(nil)
+	again = plan.Next(m, situation(live, m))
+	if diff := cmp.Diff([]string{"/metadata/labels/workwire.dev~1agent", "/metadata/ownerReferences"}, again.Differences); again.Verb != plan.Apply || diff != "" {
+		t.Errorf("lost marks lead to %s, %s", again.Verb, diff)
 	}
 }
 

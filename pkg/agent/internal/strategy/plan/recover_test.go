@@ -49,8 +49,16 @@ func TestRecover(t *testing.T) {
 		body.SetResourceVersion(version)
 		return body
 	}
+	earlier := func(hash string) *unstructured.Unstructured {
+		live := live.DeepCopy()
+		live.SetAnnotations(map[string]string{"workwire.dev/manifest-hash": hash})
+		return live
+	}
+	unowned := live.DeepCopy()
+	unowned.SetOwnerReferences(nil)
 	for name, test := range map[string]struct {
 		verb     plan.Verb
+		as       string // the field manager of the manifest
 		body     *unstructured.Unstructured
 		err      error
 		reread   bool // after the failure
@@ -61,43 +69,52 @@ func TestRecover(t *testing.T) {
 		forces   bool // the next apply takes fields over
 		refused  bool // the refusal is remembered
 	}{
-		"create, it exists":                  {verb: plan.Create, err: exists, want: plan.Reread},
-		"create, it exists, read":            {verb: plan.Create, err: exists, reread: true, live: live, want: plan.Replan},
-		"create, refused":                    {verb: plan.Create, err: invalid("no"), want: plan.Fail},
-		"create, not served":                 {verb: plan.Create, err: notServed, want: plan.Fail},
-		"update, changed meanwhile":          {verb: plan.Update, err: conflict, live: live, want: plan.Reread},
-		"update, changed meanwhile, read":    {verb: plan.Update, err: conflict, reread: true, live: live, want: plan.Replan},
-		"update, gone":                       {verb: plan.Update, err: notFound, live: live, want: plan.Reread},
-		"update, not served":                 {verb: plan.Update, err: notServed, live: live, want: plan.Fail},
-		"update, refused":                    {verb: plan.Update, err: invalid("no"), live: live, want: plan.Reread},
-		"update, refused, read":              {verb: plan.Update, err: invalid("no"), reread: true, complete: true, live: live, want: plan.Replan, refused: true},
-		"update, immutable, as applied":      {verb: plan.Update, err: invalid("field is immutable"), reread: true, complete: true, live: live, want: plan.Accept},
-		"update, immutable and more":         {verb: plan.Update, err: invalid("field is immutable", "no"), reread: true, complete: true, live: live, want: plan.Replan, refused: true},
-		"update, unavailable":                {verb: plan.Update, err: errors.New("connection refused"), live: live, want: plan.Fail},
-		"metadata, changed meanwhile":        {verb: plan.PatchMetadata, err: conflict, live: live, want: plan.Reread},
-		"migration, gone":                    {verb: plan.MigrateManagedFields, err: notFound, reread: true, want: plan.Replan},
-		"apply, conflict with others":        {verb: plan.Apply, err: with("kubectl"), live: live, want: plan.Fail},
-		"apply, conflict with others too":    {verb: plan.Apply, err: with("work-agent", "kubectl"), live: live, want: plan.Fail},
-		"apply, own conflict":                {verb: plan.Apply, err: with("work-agent"), live: live, want: plan.Reread},
-		"apply, own conflict, to migrate":    {verb: plan.Apply, err: with("work-agent"), reread: true, complete: true, live: updated, want: plan.Replan},
-		"apply, own conflict, by an apply":   {verb: plan.Apply, err: with("work-agent"), reread: true, complete: true, live: live, want: plan.Replan, forces: true},
-		"apply, own conflict, shared":        {verb: plan.Apply, err: with("work-agent"), reread: true, complete: true, live: shared, want: plan.Fail},
-		"apply, own conflict, gone":          {verb: plan.Apply, err: with("work-agent"), reread: true, complete: true, want: plan.Replan},
-		"apply, forced, own conflict":        {verb: plan.Apply, err: with("work-agent"), force: true, live: live, want: plan.Fail},
-		"apply to a version, changed":        {verb: plan.Apply, body: versioned("6"), err: conflict, live: live, want: plan.Reread},
-		"apply to a version, changed, read":  {verb: plan.Apply, body: versioned("6"), err: conflict, reread: true, complete: true, live: live, want: plan.Replan},
-		"apply to a version, which it is at": {verb: plan.Apply, body: versioned("7"), err: conflict, reread: true, complete: true, live: live, want: plan.Fail},
+		"create, it exists":                   {verb: plan.Create, err: exists, want: plan.Reread},
+		"create, it exists, read":             {verb: plan.Create, err: exists, reread: true, live: live, want: plan.Replan},
+		"create, refused":                     {verb: plan.Create, err: invalid("no"), want: plan.Fail},
+		"create, not served":                  {verb: plan.Create, err: notServed, want: plan.Fail},
+		"update, changed meanwhile":           {verb: plan.Update, err: conflict, live: live, want: plan.Reread},
+		"update, changed meanwhile, read":     {verb: plan.Update, err: conflict, reread: true, live: live, want: plan.Replan},
+		"update, gone":                        {verb: plan.Update, err: notFound, live: live, want: plan.Reread},
+		"update, not served":                  {verb: plan.Update, err: notServed, live: live, want: plan.Fail},
+		"update, refused":                     {verb: plan.Update, err: invalid("no"), live: live, want: plan.Reread},
+		"update, refused, read":               {verb: plan.Update, err: invalid("no"), reread: true, complete: true, live: live, want: plan.Replan, refused: true},
+		"update, immutable, as applied":       {verb: plan.Update, err: invalid("field is immutable"), reread: true, complete: true, live: live, want: plan.Accept},
+		"update, immutable and more":          {verb: plan.Update, err: invalid("field is immutable", "no"), reread: true, complete: true, live: live, want: plan.Replan, refused: true},
+		"update, unavailable":                 {verb: plan.Update, err: errors.New("connection refused"), live: live, want: plan.Fail},
+		"metadata, changed meanwhile":         {verb: plan.PatchMetadata, err: conflict, live: live, want: plan.Reread},
+		"migration, gone":                     {verb: plan.MigrateManagedFields, err: notFound, reread: true, want: plan.Replan},
+		"apply, conflict with others":         {verb: plan.Apply, err: with("kubectl"), live: live, want: plan.Fail},
+		"apply, conflict with others too":     {verb: plan.Apply, err: with("work-agent", "kubectl"), live: live, want: plan.Fail},
+		"apply, own conflict":                 {verb: plan.Apply, err: with("work-agent"), live: live, want: plan.Reread},
+		"apply, own conflict, to migrate":     {verb: plan.Apply, err: with("work-agent"), reread: true, complete: true, live: updated, want: plan.Replan},
+		"apply, own conflict, by an apply":    {verb: plan.Apply, err: with("work-agent"), reread: true, complete: true, live: live, want: plan.Replan, forces: true},
+		"apply, own conflict, shared":         {verb: plan.Apply, err: with("work-agent"), reread: true, complete: true, live: shared, want: plan.Fail},
+		"apply, own conflict, gone":           {verb: plan.Apply, err: with("work-agent"), reread: true, complete: true, want: plan.Replan},
+		"apply, forced, own conflict":         {verb: plan.Apply, err: with("work-agent"), force: true, live: live, want: plan.Fail},
+		"apply to a version, changed":         {verb: plan.Apply, body: versioned("6"), err: conflict, live: live, want: plan.Reread},
+		"apply to a version, changed, read":   {verb: plan.Apply, body: versioned("6"), err: conflict, reread: true, complete: true, live: live, want: plan.Replan},
+		"apply to a version, gone, read":      {verb: plan.Apply, body: versioned("6"), err: conflict, reread: true, complete: true, want: plan.Replan},
+		"update, immutable, of earlier agent": {verb: plan.Update, err: invalid("field is immutable"), reread: true, complete: true, live: earlier(m.Hash), want: plan.Accept},
+		"update, immutable, earlier, changed": {verb: plan.Update, err: invalid("field is immutable"), reread: true, complete: true, live: earlier("other"), want: plan.Replan, refused: true},
+		"apply, conflict with another work's": {verb: plan.Apply, as: "custom", err: with("work-agent"), reread: true, complete: true, live: unowned, want: plan.Fail},
+		"apply to a version, which it is at":  {verb: plan.Apply, body: versioned("7"), err: conflict, reread: true, complete: true, live: live, want: plan.Fail},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := plan.State{Owner: owner, AgentHash: agentHash, FieldManager: "work-agent", Complete: test.complete, Force: test.force, Previous: m}
 			if s.Live.State = object.Absent; test.live != nil {
 				s.Live = object.Live{State: object.Present, Object: test.live}
+				if test.live.GetAnnotations() != nil || test.as != "" {
+					s.Previous = nil // the annotations of earlier agents stand for it, or it is not known
+				}
 			}
 			body := test.body
 			if body == nil {
 				body = m.Desired
 			}
-			next, got := plan.Recover(m, s, plan.Failure{Step: plan.Step{Verb: test.verb, Object: body}, Err: test.err, Reread: test.reread})
+			m := *m
+			m.FieldManager = test.as
+			next, got := plan.Recover(&m, s, plan.Failure{Step: plan.Step{Verb: test.verb, Object: body}, Err: test.err, Reread: test.reread})
 			if got != test.want {
 				t.Errorf("got %d, want %d", got, test.want)
 			}
