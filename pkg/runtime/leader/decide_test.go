@@ -38,6 +38,7 @@ func TestWait(t *testing.T) {
 		{"expired, and silent for long enough", held(-time.Hour), 5 * time.Second, 0},
 		{"silent since seen", held(0), 15 * time.Second, 0},
 		{"no times", &coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{HolderIdentity: ptr.To("other")}}, 0, DefaultLeaseDuration},
+		{"no times, silent for a while", &coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{HolderIdentity: ptr.To("other")}}, time.Second, DefaultLeaseDuration - time.Second},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := observation{}.observe(c.lease, start)
@@ -80,12 +81,29 @@ func TestAcquiredAndReleased(t *testing.T) {
 		t.Errorf("renewed lease: %+v", renewed.Spec)
 	}
 	free := observation{lease: renewed}.released(now)
-	if free.Spec.HolderIdentity != nil || *free.Spec.LeaseDurationSeconds != 1 || renewed.Spec.HolderIdentity == nil {
+	if free.Spec.HolderIdentity != nil || *free.Spec.LeaseDurationSeconds != 1 || !free.Spec.RenewTime.Time.Equal(now) || renewed.Spec.HolderIdentity == nil {
 		t.Errorf("released lease: %+v", free.Spec)
 	}
 	o.Identity = "next"
 	if taken := (observation{lease: free}).acquired(&o, now); *taken.Spec.LeaseTransitions != 1 || *taken.Spec.HolderIdentity != "next" {
 		t.Errorf("taken lease: %+v", taken.Spec)
+	}
+}
+
+// TestPersists: refusals with no longer gaps than a minute are one series.
+func TestPersists(t *testing.T) {
+	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	var r refusal
+	for _, c := range []struct {
+		now  time.Duration
+		want bool
+	}{
+		{0, false}, {time.Minute, false}, {2*time.Minute - time.Second, false}, {2 * time.Minute, true},
+		{4 * time.Minute, false}, {5 * time.Minute, false}, {6 * time.Minute, true},
+	} {
+		if got := r.persists(start.Add(c.now), 2*time.Minute); got != c.want {
+			t.Errorf("after %s: %t", c.now, got)
+		}
 	}
 }
 
