@@ -2,6 +2,7 @@ package clusters
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 	"time"
 
@@ -156,6 +157,63 @@ func TestDecide(t *testing.T) {
 	}
 }
 
+// TestDecideDue: a cluster that is away gets its taint when its grace is over, and the next thing that is due comes first.
+func TestDecideDue(t *testing.T) {
+	gone, _ := play(t, presence{state: unseen}, "announce a; left a")
+	there, _ := play(t, presence{state: unseen}, "announce a")
+	graced := policy{limits: newLimits(time.Minute, 5*time.Minute, 5*time.Minute)}
+	settles := func(in time.Duration) heldView { return heldView{any: true, settled: start.Add(in)} }
+	for name, c := range map[string]struct {
+		presence presence
+		failover failover
+		held     heldView
+		now      time.Duration // after start
+		tainted  bool
+		due      time.Duration
+	}{
+		"within its grace":             {presence: gone, now: time.Minute, due: 4 * time.Minute},
+		"its grace is over":            {presence: gone, now: 5 * time.Minute, tainted: true},
+		"long ago":                     {presence: gone, now: time.Hour, tainted: true},
+		"not before the hub was there": {presence: gone, failover: failover{from: start.Add(10 * time.Minute)}, now: 5 * time.Minute, due: 5 * time.Minute},
+		"the brake is on":              {presence: gone, failover: failover{held: true}, now: time.Hour},
+		"never seen":                   {presence: presence{state: unseen}, tainted: true},
+		"there":                        {presence: there},
+		"there, held works to settle":  {presence: there, held: settles(time.Second), due: time.Second},
+		"held works first":             {presence: gone, held: settles(time.Second), due: time.Second},
+		"the grace first":              {presence: gone, held: settles(time.Hour), due: 5 * time.Minute},
+	} {
+		stored := settled(c.presence)
+		stored.Spec.Taints = nil
+		s := decide("c", view{presence: c.presence, stored: stored, failover: c.failover, held: c.held}, graced, start.Add(c.now))
+		if (len(s.taints) > 0) != c.tainted || s.requeueAfter != c.due {
+			t.Errorf("%s: taints %v and due in %s, want %t and %s", name, s.taints, s.requeueAfter, c.tainted, c.due)
+		}
+	}
+}
+
+// TestDecideAlarms: what is wrong with a cluster is a condition since now, and an event.
+func TestDecideAlarms(t *testing.T) {
+	there, _ := play(t, presence{state: unseen}, "announce a")
+	now := start.Add(1500 * time.Millisecond)
+	v := view{presence: there, stored: settled(there), held: heldView{any: true, listed: true, works: heldNamed("a"), released: heldNamed("b")},
+		divergence: divergence{reported: true, since: start}}
+	v.untrusted.Since = start
+	s := decide("c", v, manual, now)
+	want := []string{"Warning " + EventWorksHeld, "Warning " + EventDiverged, "Warning " + EventStatusesRefused}
+	if diff := cmp.Diff(want, summarize(s).Events); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+	for _, kind := range []string{clusterv1.ManagedClusterConditionWorksHeld, clusterv1.ManagedClusterConditionWorksInSync, clusterv1.ManagedClusterConditionStatusesTrusted} {
+		if c := meta.FindStatusCondition(s.conditions, kind); c == nil || !c.LastTransitionTime.Equal(&metav1.Time{Time: start.Add(time.Second)}) {
+			t.Errorf("%s is %+v", kind, c)
+		}
+	}
+	patch, err := json.Marshal(specPatch(v.stored, s))
+	if err != nil || !strings.Contains(string(patch), "b/uid-b") {
+		t.Errorf("%v, the works that are being deleted are not in %s", err, patch)
+	}
+}
+
 // What was decided and stored leaves nothing to do.
 func TestDecideSettles(t *testing.T) {
 	for _, text := range []string{"", "announce a", "message", "announce a; left a", "message; 300", "announce a; connect; 90"} {
@@ -223,6 +281,9 @@ func TestTaints(t *testing.T) {
 		if diff := cmp.Diff(c.want, taintsFor(c.taints, c.available, true, now)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", c.name, diff)
 		}
+	}
+	if hasTaint([]clusterv1.Taint{gpu, softly}, unreachable) || !hasTaint([]clusterv1.Taint{gpu, taint(unreachable, then)}, unreachable) {
+		t.Error("only the taint with its effect counts")
 	}
 }
 

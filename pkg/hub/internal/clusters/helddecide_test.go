@@ -51,6 +51,7 @@ func TestDecideHeld(t *testing.T) {
 		{"held, and said so", shows(held), held, "True " + why},
 		{"the agent has yet to settle", shows(held), heldView{any: true, listed: true, works: abc, settled: start.Add(time.Second)}, "after 1s"},
 		{"some of it is not reported yet", shows(held), heldView{any: true, listed: true, waiting: 3}, ""},
+		{"not reported yet, long after the agent was heard", shows(held), heldView{any: true, listed: true, waiting: 3, heard: start.Add(-time.Minute)}, ""},
 		{"none any more", shows(held), heldView{any: true, listed: true}, "False NoWorksHeld"},
 
 		{"after a restart, the agent is away", shows(held), heldView{any: true}, ""},
@@ -60,6 +61,8 @@ func TestDecideHeld(t *testing.T) {
 		{"statuses before the list", bare, heldView{any: true, works: abc[:1]}, "True " + why},
 
 		{"released", shows(held, ask, "3"), held, "True " + why + "; -ask; list=a/uid-a,b/uid-b,c/uid-c; DeletingHeldWorks; delete a b c"},
+		{"the only one, released", shows(heldView{works: abc[:1]}, ask, "1"), heldView{any: true, listed: true, works: abc[:1]},
+			"True " + why + "; -ask; list=a/uid-a; DeletingHeldWorks; delete a"},
 		{"wrong number", shows(held, ask, "2"), held, "True " + why + "; -ask; HeldWorksNotDeleted"},
 		{"no number", shows(held, ask, "all"), held, "True " + why + "; -ask; HeldWorksNotDeleted"},
 		{"zero", shows(heldView{}, ask, "0"), heldView{any: true, listed: true}, "-ask; HeldWorksNotDeleted"},
@@ -77,6 +80,8 @@ func TestDecideHeld(t *testing.T) {
 			"True HeldWorksDeleting; delete a b"},
 		{"being deleted, with others", shows(held, list, "a/uid-a", ask, "1"), heldView{any: true, listed: true, released: abc[:1], works: abc[1:]},
 			"True " + why + "; delete a"},
+		{"being deleted, with as many of which not all are reported", shows(held, list, "a/uid-a"),
+			heldView{any: true, listed: true, released: abc[:1], works: abc[1:2], waiting: 1}, "True " + why + "; delete a"},
 		{"being deleted, after a restart", shows(held, list, "a/uid-a"), heldView{any: true, released: abc[:1]}, "delete a"},
 		{"partly deleted, or known again", shows(held, list, "a/uid-a,b/uid-b"), heldView{any: true, listed: true, released: abc[1:2]},
 			"True HeldWorksDeleting; list=b/uid-b; delete b"},
@@ -117,12 +122,34 @@ func TestDecideHeld(t *testing.T) {
 
 // TestHeldMessage: the condition says how many, which, why, and what to do.
 func TestHeldMessage(t *testing.T) {
-	got := heldCondition(heldView{works: heldNamed("a", "b", "c", "d", "e", "f", "g")}).Message
-	const want = "The agent keeps 7 works that this hub does not know, because they are of a hub with another identity: a, b, c, d, e and 2 more. " +
-		"To keep their objects, bring back the API that has the works, or create them again under their names. To delete the works with their " +
-		"objects, annotate this ManagedCluster with workwire.dev/delete-held-works=7"
-	if got != want {
-		t.Errorf("the message is\n%s\nwant\n%s", got, want)
+	few := []heldWork{{name: "a", reason: workv1.ReasonSourceKnowsTooFew}}
+	for _, c := range []struct {
+		view   heldView
+		reason string
+		want   string
+	}{
+		{heldView{works: heldNamed("a", "b", "c", "d", "e", "f", "g")}, workv1.ReasonSourceIdentityChanged,
+			"The agent keeps 7 works that this hub does not know, because they are of a hub with another identity: a, b, c, d, e and 2 more. " +
+				"To keep their objects, bring back the API that has the works, or create them again under their names. To delete the works with their " +
+				"objects, annotate this ManagedCluster with workwire.dev/delete-held-works=7"},
+		{heldView{works: few}, workv1.ReasonSourceKnowsTooFew,
+			"The agent keeps 1 works that this hub does not know, because they are a large share of its works: a. " +
+				"To keep their objects, bring back the API that has the works, or create them again under their names. To delete the works with their " +
+				"objects, annotate this ManagedCluster with workwire.dev/delete-held-works=1"},
+		{heldView{released: heldNamed("a", "b", "c", "d", "e")}, clusterv1.ReasonHeldWorksDeleting,
+			"Works that this hub does not know are being deleted, since somebody has asked for it: a, b, c, d, e"},
+	} {
+		if got := heldCondition(c.view); got.Message != c.want || got.Reason != c.reason {
+			t.Errorf("the message is\n%s\nwant\n%s, and the reason %s", got.Message, c.want, got.Reason)
+		}
+	}
+	// Somebody who asks for what deletes nothing is told why.
+	for value, why := range map[string]string{"all": "must be the number", "0": "must be the number", "12345678901234567890": "=12345678901234567890 deletes", "3": "2 works are held"} {
+		var s heldStep
+		s.annotations = map[string]any{}
+		if s.release(value, heldNamed("a", "b"), true); len(s.events) != 1 || !strings.Contains(s.events[0].message, why) {
+			t.Errorf("%s: %+v", value, s.events)
+		}
 	}
 }
 
@@ -136,6 +163,10 @@ func TestReleaseFits(t *testing.T) {
 	text := encodeReleased(some)
 	if len(some) < 3000 || len(text) > maxReleased || !cmp.Equal(parseReleased(text), some, cmp.AllowUnexported(heldWork{})) {
 		t.Errorf("%d works as %d bytes", len(some), len(text))
+	}
+	exact := []heldWork{{name: strings.Repeat("a", maxReleased-5), uid: "uid"}}
+	if len(fitting(exact)) != 1 {
+		t.Error("a work that fits is left out")
 	}
 	if got := parseReleased("a/1,,b,/2,c/"); len(got) != 1 || got[0] != (heldWork{name: "a", uid: "1"}) {
 		t.Errorf("of a damaged list %v is read", got)
