@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -353,6 +354,37 @@ func TestDecide(t *testing.T) {
 	}
 }
 
+// TestDecideOrder: changes are made in the order of clusters, and a work that is being deleted or not to be touched does not
+// keep others from theirs. A group counts once all of its clusters have succeeded.
+func TestDecideOrder(t *testing.T) {
+	var all, states []string
+	for i := range 30 {
+		all = append(all, fmt.Sprintf("c%02d", 29-i))
+		states = append(states, all[i]+[]string{":ok", ":ok", ":going"}[i%3])
+	}
+	set := newSet("p")
+	set.Labels = map[string]string{"team": "till"}
+	object, decisions := placementOf("p", all[:2], all[2:6], nil, all[6:20])
+	s := input{
+		set: set, placements: []placement{{&set.Spec.PlacementRefs[0], object, decisions}}, workByName: noWork, cluster: noCluster, now: start,
+		works:    slices.Concat(worksOf("p", states...), worksOf("q", "c02:ok", "c01:ok", "c03:ok")),
+		presence: func(cluster string) presence { return presence{outside: cluster == "c29" || cluster == "c10"} },
+	}
+	var got []string
+	for _, c := range decide(s).changes {
+		got = append(got, string(c.action)+" "+c.work.Namespace)
+	}
+	want := strings.Split("delete c01,delete c02,delete c03,label c11,label c13,label c14,label c16,label c17,label c19,label c20,label c22,"+
+		"label c23,label c25,label c26,label c28,delete c01,delete c02,delete c04,delete c05,delete c07,delete c08", ",")
+	if !slices.Equal(got, want) {
+		t.Errorf("changes:\n got %q\nwant %q", got, want)
+	}
+	s.presence, s.works = present, worksOf("p", "c29:ok", "c28:ok", "c27:ok", "c26:ok", "c25:ok", "c24:ok", "c23:ok")
+	if r := decide(s).rollouts[0]; r.filledGroups != 3 || r.succeededGroups != 2 {
+		t.Errorf("%d of %d groups have succeeded", r.succeededGroups, r.filledGroups)
+	}
+}
+
 // For an invalid set, decide changes only the condition.
 func TestDecideInvalidSet(t *testing.T) {
 	before := workv1alpha1.ManifestWorkReplicaSetStatus{
@@ -393,6 +425,9 @@ func TestDecideInvalidSet(t *testing.T) {
 			p := decide(s)
 			if len(p.changes) > 0 || p.invalid == "" {
 				t.Errorf("changes %q, invalid %q", describe(p.changes), p.invalid)
+			}
+			if !meta.IsStatusConditionFalse(p.status.Conditions, workv1alpha1.ManifestWorkReplicaSetConditionReady) {
+				t.Errorf("it is ready: %+v", p.status.Conditions)
 			}
 			if got := conditionTexts(p.status.Conditions); !slices.Equal(got, []string{c.want}) {
 				t.Errorf("conditions:\n got %q\nwant %q", got, c.want)
