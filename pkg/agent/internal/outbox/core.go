@@ -178,7 +178,6 @@ func (c *core) remove(w *work) {
 	case backingOff:
 		c.endBackoff(w)
 	}
-	w.state = idle
 	delete(c.works[w.key.Source], w.key.UID)
 	if len(c.works[w.key.Source]) == 0 {
 		delete(c.works, w.key.Source)
