@@ -102,9 +102,6 @@ func (b *Inbox) Asked(source wire.SourceID) {
 	for uid := range a.pending {
 		a.disowned[uid] = struct{}{}
 	}
-	if len(a.pending) == 0 && a.held == 0 {
-		delete(b.answers, source)
-	}
 }
 
 // Decision is the result of [Inbox.DecideDisowned].

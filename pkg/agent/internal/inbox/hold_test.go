@@ -76,6 +76,39 @@ func TestFewDisownedWorksAreDeleted(t *testing.T) {
 	}
 }
 
+// TestWhatIsDisowned: the share of disowned works is of those that are not being deleted, and of one answer.
+func TestWhatIsDisowned(t *testing.T) {
+	for name, c := range map[string]struct {
+		works, deleting int
+		between         func(b *watched, keys []inbox.Key)
+		want            string
+	}{
+		"three of many":                 {works: 16},
+		"most others are being deleted": {works: 16, deleting: 8, want: tooFew},
+		"one is known after all": {works: 10, between: func(b *watched, keys []inbox.Key) {
+			b.put(t, spec("0", 7), inbox.Same)
+		}},
+		"a question meanwhile": {works: 10, want: tooFew, between: func(b *watched, _ []inbox.Key) { b.Asked("hub") }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := watch(nil)
+			keys := b.several(t, c.works)
+			for i := range c.deleting {
+				b.put(t, spec(fmt.Sprint(i+8), 7, deleting), inbox.Deletion, keys[i+8])
+			}
+			b.disown(t, inbox.Disowned, keys[:2]...)
+			if c.between != nil {
+				c.between(b, keys)
+			}
+			b.disown(t, inbox.Disowned, keys[2])
+			d := b.DecideDisowned("hub", time.Now().Add(inbox.AnswerQuiet))
+			if d.Reason != c.want {
+				t.Errorf("decided %+v, want reason %q", d, c.want)
+			}
+		})
+	}
+}
+
 func TestManyDisownedWorksAreHeld(t *testing.T) {
 	b := watch(nil)
 	keys := b.several(t, 6)
@@ -119,6 +152,14 @@ func TestChangedIdentityHoldsAtOnce(t *testing.T) {
 	b.put(t, spec("a", 2, bare, deleting, of("two")), inbox.Held, a)
 	if e := b.get(t, a); e.Hold == nil || e.Hold.Reason != changed || e.SourceIdentity != "one" {
 		t.Errorf("held is %+v", e)
+	}
+	if d := b.DecideDisowned("hub", time.Now()); d.Wait <= 0 {
+		t.Errorf("amid the answer the decision is %+v", d)
+	}
+	for _, want := range []int{1, 0} { // it is told once
+		if d := b.DecideDisowned("hub", time.Now().Add(inbox.AnswerQuiet)); d.Wait != 0 || d.Held != want || len(d.Keys) != 0 {
+			t.Errorf("the decision is %+v, want %d works held", d, want)
+		}
 	}
 	b.put(t, spec("a", 1, of("two")), inbox.Kept, a)
 	if e := b.get(t, a); e.Hold != nil || e.Generation != 2 {
@@ -196,7 +237,9 @@ func TestHoldOutlivesTheAgent(t *testing.T) {
 func TestDecisionOfNothing(t *testing.T) {
 	b := watch(nil)
 	b.Asked("hub")
-	if d := b.DecideDisowned("hub", time.Now()); len(d.Keys) != 0 || d.Wait != 0 {
-		t.Errorf("decided %+v", d)
+	for range 2 {
+		if d := b.DecideDisowned("hub", time.Now()); len(d.Keys) != 0 || d.Wait != 0 {
+			t.Errorf("decided %+v", d)
+		}
 	}
 }
