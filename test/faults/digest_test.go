@@ -21,6 +21,7 @@ func TestLostWithoutReconnect(t *testing.T) {
 	w := newWorld(t, 1, func(w *world) {
 		w.agentArgs = []string{"--digest-interval=1s"}
 		w.hubArgs = []string{"--v=4"}
+		w.keepAlive = 10
 	})
 	for i := range 20 {
 		w.put(fmt.Sprint("unchanged-", i), "value", "a")

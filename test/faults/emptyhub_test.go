@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -20,54 +19,40 @@ import (
 	"github.com/workwire/workwire/test/kit/controlplane"
 )
 
-// TestEmptyHub starts the hub on an empty API under the same source id, as with a wrong kubeconfig:
-// the agent keeps all works and objects, and says so. Back on the right API, everything goes on.
+// TestEmptyHub starts the hub on an empty API under the same source id, as with a wrong kubeconfig: the agent keeps all works
+// and objects, and says so. Back on the right API, everything goes on. Then the hub is at the empty one again, where somebody
+// has made one new work. The ManagedCluster names the works that the agent keeps; a wrong number deletes nothing, the right
+// one deletes exactly them, and everything else stays.
 func TestEmptyHub(t *testing.T) {
-	for name, args := range map[string][]string{"memory": nil, "state": {"--state-dir=" + t.TempDir()}} {
-		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, 1, func(w *world) { w.agentArgs = args })
-			w.during(time.Second, 8)
-			w.converge()
-			kit.NoError(t, w.hub.Stop())
-			empty := w.emptyAPI()
-
-			w.startHubOn(empty)
-			w.stopAgent()
-			w.startAgent()
-			w.holds(len(w.want))
-			w.converge() // nothing has changed
-
-			kit.NoError(t, w.hub.Stop())
-			w.startHub()
-			w.stopAgent() // it asks for its works when it connects
-			w.startAgent()
-			w.holds(0)
-			w.converge()
-			w.during(time.Second, 4)
-			w.converge()
-			w.end()
-		})
-	}
-}
-
-// TestHeldWorksAtTheHub starts the hub on an empty API, where somebody has made one new work. The
-// ManagedCluster names the works that the agent keeps; a wrong number deletes nothing, the right one
-// deletes exactly them, and everything else stays.
-func TestHeldWorksAtTheHub(t *testing.T) {
-	w := newWorld(t, 1, func(w *world) { w.agentArgs = []string{"--state-dir=" + t.TempDir()} })
+	w := newWorld(t, 1, func(w *world) {})
 	for i := range 4 {
 		w.put(fmt.Sprint("old-", i), "old", "a", "b")
 	}
 	w.converge()
-	kit.NoError(t, w.hub.Stop())
 	empty := w.emptyAPI()
+	// moveTo moves the hub to another API; the agent asks for its works when it connects.
+	moveTo := func(api *controlplane.Plane, agentArgs ...string) {
+		t.Helper()
+		kit.NoError(t, w.hub.Stop())
+		w.startHubOn(api)
+		w.stopAgent()
+		w.agentArgs = agentArgs
+		w.startAgent()
+	}
+	moveTo(empty)
+	w.holds(4)
+	w.converge() // nothing has changed
+	moveTo(hubPlane)
+	w.holds(0)
+	w.converge()
+
 	client := workclient.NewForConfigOrDie(empty.REST())
 	clusters := client.ClusterV1().ManagedClusters()
 	cluster := &clusterv1.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: w.cluster}}
 	cluster.Spec.HubAcceptsClient = true
 	_, err := clusters.Create(t.Context(), cluster, create)
 	kit.NoError(t, err)
-	w.startHubOn(empty)
+	moveTo(empty, "--state-dir="+t.TempDir())
 	old := w.works
 	w.works = client.WorkV1().ManifestWorks(w.cluster)
 	w.put("new", "new", "a")
@@ -130,10 +115,7 @@ func TestHeldWorksAtTheHub(t *testing.T) {
 	w.remove("new")
 	w.converge()
 
-	kit.NoError(t, w.hub.Stop())
-	w.startHub()
-	w.stopAgent() // it asks for its works when it connects
-	w.startAgent()
+	moveTo(hubPlane, w.agentArgs...)
 	w.works = old
 	list, err := w.works.List(t.Context(), metav1.ListOptions{})
 	kit.NoError(t, err)

@@ -103,8 +103,8 @@ func TestAbsence(t *testing.T) {
 // TestReplicaSet has a ManifestWorkReplicaSet keep its work, and the work its objects, while the
 // cluster or the broker is absent: within the grace of the taint, and beyond it.
 func TestReplicaSet(t *testing.T) {
-	w := newSetWorld(t, "--unreachable-grace=4s")
-	for _, index := range []int{killAgent, stopAgent, stopBroker} {
+	w := newSetWorld(t, "--unreachable-grace=2s")
+	for _, index := range []int{killAgent, stopBroker} {
 		t.Log(faults[index].name)
 		faults[index].run(w.world)
 		w.converge()

@@ -162,7 +162,7 @@ func (w *world) startSource(stateFile string) {
 // started again. What the copy has is on the cluster again, under the same UIDs. The works that it
 // does not have are many, so that the agent holds them.
 func TestOldStateFile(t *testing.T) {
-	w := newWorld(t, 1, func(w *world) {})
+	w := newWorld(t, 1, func(w *world) { w.agentArgs = []string{"--digest-interval=1s"} })
 	kit.NoError(w, w.hub.Stop())
 	file := filepath.Join(w.dir, "source.db")
 	w.startSource(file)

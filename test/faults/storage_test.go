@@ -27,7 +27,7 @@ var storageFaults = []fault{
 		kit.NoError(w, w.broker.Stop())
 		old := w.read(file)
 		w.startBroker()
-		w.during(time.Second, 6)
+		w.during(moment, 6)
 		kit.NoError(w, w.broker.Process.Kill())
 		w.write(file, old)
 		w.startBroker()
@@ -38,7 +38,7 @@ var storageFaults = []fault{
 		w.stopAgent()
 		old := w.read(file)
 		w.startAgent()
-		w.during(time.Second, 6)
+		w.during(moment, 6)
 		kit.NoError(w, w.agent.Kill())
 		w.write(file, old)
 		w.mayHold = true // works that were deleted meanwhile
@@ -90,9 +90,9 @@ func (w *world) fill(disk *kit.Disk) {
 	if disk != nil {
 		free = disk.Fill()
 	}
-	w.during(2*time.Second, 8)
+	w.during(time.Second, 8)
 	free()
-	w.during(time.Second, 2)
+	w.during(moment, 2)
 }
 
 // bothPlanes calls do for both API servers at the same time.

@@ -35,7 +35,10 @@ import (
 	"github.com/workwire/workwire/test/kit/wirekit"
 )
 
-var takeoverWorks = flag.Int("takeover-works", 60, "works of TestTakeover, at least 60")
+// fewWorks is enough works for TestTakeover.
+const fewWorks = 60
+
+var takeoverWorks = flag.Int("takeover-works", fewWorks, "works of TestTakeover; with more than 60, a standby that is up to date is timed, too")
 
 // takeover is two hubs, of which one leads, a broker, and scripted agents.
 type takeover struct {
@@ -55,7 +58,12 @@ type takeover struct {
 // its term, also when it could not read the API until then: nothing is published at an older
 // generation, nothing is deleted that nobody deleted, and the works keep their UIDs.
 func TestTakeover(t *testing.T) {
-	t.Run("a standby that is up to date", func(t *testing.T) { newTakeover(t).run(false) })
+	t.Run("a standby that is up to date", func(t *testing.T) {
+		if *takeoverWorks == fewWorks {
+			t.Skip("runs with -takeover-works: the other standby has all that it has, and more to catch up with")
+		}
+		newTakeover(t).run(false)
+	})
 	t.Run("a standby that was cut off from the API", func(t *testing.T) { newTakeover(t).run(true) })
 }
 

@@ -2,7 +2,9 @@ package faults
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -46,6 +48,7 @@ type world struct {
 	broker                       *brokerkit.Broker
 	hub, agent                   *process.Process // nil while stopped
 	hubArgs, agentArgs           []string
+	keepAlive                    int                  // in seconds; 0: the least
 	stateDir                     string               // of the agent, "" for one without
 	hubLink, agentLink           *transporttest.Proxy // between the programs and the broker
 	hubLoss, agentLoss           *lossy               // between the links and the broker
@@ -94,12 +97,15 @@ func (w *world) keepState() {
 	w.agentArgs = append(w.agentArgs, "--state-dir="+w.stateDir)
 }
 
-// settings are the rest of a transport configuration. The keepAlive is the shortest that brokers
-// recommend, so that a cut is noticed within seconds.
+// settings are the rest of a transport configuration. The keepAlive is short, so that a cut is noticed within seconds: after
+// 1.5 times of it, both sides have given up their connection.
 const settings = `  sourceBroadcast: sources/+/sourcebroadcast
   agentBroadcast: clusters/+/agentbroadcast
-keepAlive: 5
+keepAlive: %d
 `
+
+// untilCut is more than 1.5 times the keepAlive.
+const untilCut = 4 * time.Second
 
 // transport writes the transport configuration of a user who connects through link.
 func (w *world) transport(user string, link *transporttest.Proxy) string {
@@ -108,7 +114,7 @@ func (w *world) transport(user string, link *transporttest.Proxy) string {
 	kit.NoError(w, err)
 	text, err := os.ReadFile(file)
 	kit.NoError(w, err)
-	kit.NoError(w, os.WriteFile(file, append(text, settings...), 0o600))
+	kit.NoError(w, os.WriteFile(file, fmt.Appendf(text, settings, cmp.Or(w.keepAlive, 2)), 0o600))
 	return file
 }
 

@@ -149,13 +149,12 @@ func (s *Server) Dump(t testing.TB, database string) []byte {
 	return s.run(t, nil, "pg_dump", "--format=custom", "--dbname="+s.URL(database))
 }
 
-// Restore replaces a database, which nobody may use meanwhile, by a backup, and executes statements there.
-func (s *Server) Restore(t testing.TB, database string, dump []byte, statements string) {
+// Restore replaces a database, which nobody may use meanwhile, by a backup.
+func (s *Server) Restore(t testing.TB, database string, dump []byte) {
 	t.Helper()
 	s.Exec(t, "DROP DATABASE "+database)
 	s.Exec(t, "CREATE DATABASE "+database)
 	s.run(t, dump, "pg_restore", "--exit-on-error", "--dbname="+s.URL(database))
-	s.run(t, []byte(statements), "psql", "--no-psqlrc", "--quiet", "-v", "ON_ERROR_STOP=1", "--dbname="+s.URL(database))
 }
 
 func (s *Server) run(t testing.TB, input []byte, name string, args ...string) []byte {
