@@ -60,7 +60,7 @@ func TestMetadataHash(t *testing.T) {
 	type set = map[string]string
 	seen := map[uint64]int{}
 	for i, m := range []metav1.ObjectMeta{
-		{}, {Labels: set{"a": "b"}}, {Labels: set{"b": "a"}}, {Labels: set{"ab": ""}}, {Labels: set{"a": "", "b": ""}}, {Labels: set{"": "ab"}},
+		{}, {Labels: set{"a": "b"}}, {Labels: set{"b": "a"}}, {Labels: set{"x": "b"}}, {Labels: set{"a": "b", "cx": "d"}}, {Labels: set{"a": "bc", "x": "d"}}, {Labels: set{"ab": ""}}, {Labels: set{"a": "", "b": ""}}, {Labels: set{"": "ab"}},
 		{Annotations: set{"a": "b"}}, {Annotations: set{"a": "b", "z": "1"}}, {Labels: set{"a": "bc"}}, {Labels: set{"a": "b", "c": ""}},
 	} {
 		hash := metadataHash(&m)

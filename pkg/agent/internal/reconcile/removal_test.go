@@ -58,3 +58,30 @@ func TestNoteRemoval(t *testing.T) {
 		t.Errorf("after the end: %+v", h)
 	}
 }
+
+// TestRemovals: what waits is no error of this attempt, and what is gone is not pending.
+func TestRemovals(t *testing.T) {
+	no := apply.RemovalOutcome{Err: errors.New("no")}
+	for name, test := range map[string]struct {
+		outcomes []apply.RemovalOutcome
+		waiting  []bool
+		failed   bool
+		pending  bool
+	}{
+		"nothing":         {},
+		"gone":            {outcomes: []apply.RemovalOutcome{{Gone: true}}, waiting: []bool{false}},
+		"deleted":         {outcomes: []apply.RemovalOutcome{{}}, waiting: []bool{false}, pending: true},
+		"refused":         {outcomes: []apply.RemovalOutcome{{Gone: true}, no}, waiting: []bool{false, false}, failed: true, pending: true},
+		"refused, before": {outcomes: []apply.RemovalOutcome{no}, waiting: []bool{true}, pending: true},
+	} {
+		r := removals{outcomes: test.outcomes, waiting: test.waiting}
+		if (r.err() != nil) != test.failed || r.pending() != test.pending {
+			t.Errorf("%s: %v, pending %t", name, r.err(), r.pending())
+		}
+	}
+	for _, c := range [][3]time.Duration{{0, 0, 0}, {0, 2, 2}, {2, 0, 2}, {1, 2, 1}, {2, 1, 1}} {
+		if got := sooner(c[0], c[1]); got != c[2] {
+			t.Errorf("of %d and %d, %d is sooner", c[0], c[1], got)
+		}
+	}
+}
