@@ -1,6 +1,9 @@
 package session
 
-import "testing"
+import (
+	"testing"
+	"time"
+)
 
 func TestAdmit(t *testing.T) {
 	limit := amount{messages: 80, bytes: 8000}
@@ -31,5 +34,35 @@ func TestAdmit(t *testing.T) {
 		if got := admit(test.a); got != test.want {
 			t.Errorf("%s: got %d, want %d", name, got, test.want)
 		}
+	}
+}
+
+// TestArrival: what decides about a message counts it, and memory only as long as the store does not keep it.
+func TestArrival(t *testing.T) {
+	if (amount{3, 30}).minus(amount{1, 10}) != (amount{2, 20}) || admit(arrival{qos: 1, shares: true, queue: amount{9, 9}, own: amount{9, 9}}) != accepted {
+		t.Error("the difference of amounts is wrong, or no limit is one")
+	}
+	now := time.Unix(1000, 0)
+	r := &Router{
+		cfg: Config{
+			MaxQueuedMessages: 7, MaxQueuedBytes: 5000, MaxQueuedMemory: 4000, MaxTotalBytes: 9000, MaxTotalMemory: 8000,
+			Now: func() time.Time { return now }, Shares: func(string) bool { return true },
+		},
+		totalBytes: 300, totalMemory: 200, publishers: map[string]held{"p": {bytes: 100, memory: 50}},
+	}
+	s := &session{queued: amount{2, 80}, publishers: map[string]amount{"p": {1, 40}}, memory: 30, disconnectedAt: now.Add(-sharesAfterDisconnect)}
+	msg, e := &shared{bytes: 10}, &entry{qos: 1, stored: true}
+	const add = 10 + entryBytes
+	want := arrival{
+		qos: 1, queue: amount{3, 80 + add}, own: amount{2, 40 + add}, limit: amount{7, 5000}, total: 300 + add, totalOwn: 100 + add, totalLimit: 9000,
+	}
+	if got := r.arrival(s, "p", msg, e); got != want {
+		t.Errorf("stored:\n%+v, want\n%+v", got, want)
+	}
+	e.stored, s.disconnectedAt = false, s.disconnectedAt.Add(1)
+	want.shares, want.limit.bytes = true, 4000
+	want.memory, want.memoryLimit, want.allMemory, want.ownMemory, want.maximum = 30+add, 4000, 200+add, 50+add, 8000
+	if got := r.arrival(s, "p", msg, e); got != want {
+		t.Errorf("in memory:\n%+v, want\n%+v", got, want)
 	}
 }
