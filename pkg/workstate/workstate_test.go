@@ -43,6 +43,11 @@ func paused(w *workv1.ManifestWork) {
 
 func deleting(w *workv1.ManifestWork) { w.DeletionTimestamp = &metav1.Time{Time: epoch.Add(time.Hour)} }
 
+// warns has the API server warn of the first manifest.
+func warns(w *workv1.ManifestWork) {
+	w.Status.Conditions[0].Message = "Apply manifest work complete; warnings: deprecated"
+}
+
 func TestOf(t *testing.T) {
 	const fine = "Applied=True@3:R:1 Available=True@3:R:2 "
 	pausedCluster := &clusterv1.ManagedCluster{Spec: clusterv1.ManagedClusterSpec{HubAcceptsClient: true}}
@@ -91,6 +96,9 @@ func TestOf(t *testing.T) {
 		{"complete, and its objects are gone", "Applied=True@3:R:1 Available=False@3:R:2 Complete=True@3:R:7", nil, nil, workstate.PhaseReady, 7, "", ""},
 		{"complete before", fine + "Complete=True@2:R:0", nil, nil, workstate.PhaseApplied, 2, "", ""},
 		{"complete, and degraded", fine + "Complete=True@3:R:7 Degraded=True@3:R:6", nil, nil, workstate.PhaseFailed, 6, workstate.Failed, ""},
+		{"applied, with warnings", fine, warns, nil, workstate.PhaseWarned, 2, workstate.Warning, "deprecated"},
+		{"ready, with warnings", fine + "Progressing=False@3:R:3", warns, nil, workstate.PhaseWarned, 3, workstate.Warning, "deprecated"},
+		{"failed, with warnings", fine + "Progressing=False@3:R:3 Degraded=True@3:R:3", warns, nil, workstate.PhaseFailed, 3, workstate.Failed, ""},
 		{"a deletion that is not answered", fine, deleting, nil, workstate.PhaseDeleting, 60, workstate.NotAnswered, "has not answered"},
 		{"deleting", fine + "Deleting=True@3:R:6", deleting, nil, workstate.PhaseDeleting, 60, "", "message of Deleting"},
 		{"a deletion is not paused", fine, func(w *workv1.ManifestWork) { paused(w); deleting(w) }, nil, workstate.PhaseDeleting, 60, workstate.NotAnswered, ""},

@@ -251,3 +251,25 @@ func TestRandom(t *testing.T) {
 		}
 	}
 }
+
+// TestNext: what is due first is next; without a connection, only decisions are due.
+func TestNext(t *testing.T) {
+	q := started(0)
+	q.Connected(nil, start)
+	next := func(want time.Duration) {
+		t.Helper()
+		if got := q.Next(start); !got.Equal(start.Add(want)) {
+			t.Errorf("next at %s, want %s", got.Sub(start), want)
+		}
+	}
+	for i := range 9 {
+		q.Disowned(wire.SourceID(fmt.Sprint(i)), start.Add(time.Duration(10-i)*time.Second))
+	}
+	next(2 * time.Second)
+	q.Ask("asked", start.Add(time.Second))
+	next(time.Second)
+	q.Lack("lacks", []wire.SpecVersion{{UID: "u"}}, start)
+	next(0)
+	q.Lost()
+	next(2 * time.Second)
+}

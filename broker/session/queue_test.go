@@ -1,0 +1,44 @@
+package session
+
+import (
+	"container/list"
+	"maps"
+	"testing"
+)
+
+// TestCounts: what is in a queue counts for the session, the publisher and the router, and what has left it does not, so that
+// its room is room again.
+func TestCounts(t *testing.T) {
+	r := &Router{publishers: map[string]held{}}
+	s := &session{byPacketID: map[uint16]*list.Element{}, publishers: map[string]amount{}}
+	const place, ids = entryBytes, 8 * 2
+	counts := func(queued amount, cached int64, of map[string]held) {
+		t.Helper()
+		var all, memory int64
+		own := map[string]amount{}
+		for publisher, h := range of {
+			all, memory = all+h.bytes, memory+h.memory
+			own[publisher] = amount{1, h.bytes}
+		}
+		if s.queued != queued || s.memory != memory || !maps.Equal(s.publishers, own) {
+			t.Errorf("of the session count %+v, %d bytes in memory and %+v; want %+v, %d and %+v", s.queued, s.memory, s.publishers, queued, memory, own)
+		}
+		if r.totalBytes != all || r.totalMemory != memory || r.cachedBytes != cached || !maps.Equal(r.publishers, of) {
+			t.Errorf("of all count %d, %d and %d bytes, %+v; want %d, %d, %d and %+v", r.totalBytes, r.totalMemory, r.cachedBytes, r.publishers, all, memory, cached, of)
+		}
+	}
+	late, now := newShared(&Message{Payload: make([]byte, 100), Expires: 2}), newShared(&Message{Payload: make([]byte, 10), Expires: 1})
+	r.cachedBytes = late.bytes + now.bytes // as enqueue does
+	first := r.push(s, late, &entry{publisher: "p", subIDs: []int{1, 2}})
+	counts(amount{1, late.bytes + place + ids}, r.cachedBytes, map[string]held{"p": {late.bytes + place + ids, late.bytes + place + ids}})
+	second := r.push(s, now, &entry{publisher: "q"})
+	counts(amount{2, late.bytes + now.bytes + 2*place + ids}, r.cachedBytes,
+		map[string]held{"p": {late.bytes + place + ids, late.bytes + place + ids}, "q": {now.bytes + place, now.bytes + place}})
+	r.remove(s, first)
+	counts(amount{1, now.bytes + place}, now.bytes, map[string]held{"q": {now.bytes + place, now.bytes + place}})
+	if len(r.expiring) != 1 || late.body != nil {
+		t.Errorf("%d entries can expire, and the body of what has left is %v", len(r.expiring), late.body)
+	}
+	r.remove(s, second)
+	counts(amount{}, 0, map[string]held{})
+}
