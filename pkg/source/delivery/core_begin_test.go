@@ -53,6 +53,9 @@ func TestBegin(t *testing.T) {
 	ended.err = errors.New("refused")
 	s.step(ended)
 	counts(2, 3, 2)
+	if again := s.core.step(s.now, timePassed{}); len(again) != 0 {
+		t.Errorf("actions are handed out again: %+v", again)
+	}
 }
 
 // TestMetadataHash: it tells apart what agents receive, and nothing else.
