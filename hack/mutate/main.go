@@ -1,7 +1,7 @@
 // Command mutate plants small faults into files, one at a time, and runs the tests of their packages on each. It prints the
 // faults that no test notices, and the share of those that one does.
 //
-//	go run ./hack/mutate [-run REGEXP] [-tests DIRECTORY] [-func REGEXP] pkg/agent/internal/inbox/decide.go ...
+//	go run ./hack/mutate [-run REGEXP] [-skip REGEXP] [-tests DIRECTORY] [-func REGEXP] pkg/agent/internal/inbox/decide.go ...
 //
 // All faults of a file are compiled at once; the environment of a run says which is there. Libraries that do this
 // (gremlins 0.6) compile each, and leave out what the report of test coverage has no counter for: the conditions of cases,
@@ -29,17 +29,18 @@ import (
 
 func main() {
 	run := flag.String("run", "", "regular expression: the tests to run")
+	skip := flag.String("skip", "", "regular expression: the tests to leave out")
 	tests := flag.String("tests", "", "directory of the tests to run; that of each file, if empty")
 	funcs := flag.String("func", "", "regular expression: the functions to plant faults into")
 	flag.Parse()
 	if flag.NArg() == 0 {
-		fmt.Fprintln(os.Stderr, "usage: mutate [-run REGEXP] [-tests DIRECTORY] [-func REGEXP] FILE...")
+		fmt.Fprintln(os.Stderr, "usage: mutate [-run REGEXP] [-skip REGEXP] [-tests DIRECTORY] [-func REGEXP] FILE...")
 		os.Exit(2)
 	}
 	functions, err := regexp.Compile(*funcs)
 	for _, file := range flag.Args() {
 		if err == nil {
-			err = score(context.Background(), file, cmp.Or(*tests, filepath.Dir(file)), *run, functions)
+			err = score(context.Background(), file, cmp.Or(*tests, filepath.Dir(file)), []string{"-test.run=" + *run, "-test.skip=" + *skip}, functions)
 		}
 	}
 	if err != nil {
@@ -49,7 +50,7 @@ func main() {
 }
 
 // score tries all mutants of a file, and prints those that live.
-func score(ctx context.Context, file, tests, run string, functions *regexp.Regexp) error {
+func score(ctx context.Context, file, tests string, chosen []string, functions *regexp.Regexp) error {
 	text, err := os.ReadFile(file) //nolint:gosec // the user names it
 	if err != nil {
 		return err
@@ -63,13 +64,13 @@ func score(ctx context.Context, file, tests, run string, functions *regexp.Regex
 		return err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	b := &build{file: file, tests: tests, pkg: pkg, dir: dir}
+	b := &build{file: file, tests: tests, chosen: chosen, pkg: pkg, dir: dir}
 	mutants, err = b.compile(ctx, text, mutants)
 	if err != nil {
 		return err
 	}
 	start := time.Now()
-	if out, err := b.test(ctx, "", run, 10*time.Minute); err != nil {
+	if out, err := b.test(ctx, "", 10*time.Minute); err != nil {
 		return fmt.Errorf("the tests of %s fail as it is: %w\n%s", file, err, out)
 	}
 	limit := 5*time.Since(start) + 5*time.Second // endless loops are noticed by it
@@ -80,7 +81,7 @@ func score(ctx context.Context, file, tests, run string, functions *regexp.Regex
 		slots <- struct{}{}
 		group.Go(func() {
 			defer func() { <-slots }()
-			_, err := b.test(ctx, m.name, run, limit)
+			_, err := b.test(ctx, m.name, limit)
 			lives[i] = err == nil
 		})
 	}
@@ -99,6 +100,7 @@ func score(ctx context.Context, file, tests, run string, functions *regexp.Regex
 // build is a program of the tests in a directory, with the mutants of a file.
 type build struct {
 	file, tests, pkg string
+	chosen           []string // flags: which tests to run
 	dir              string
 }
 
@@ -156,8 +158,8 @@ func refused(out string, mutated []byte, places []place) map[string]bool {
 }
 
 // test runs the tests with a mutant, and fails as they do.
-func (b *build) test(ctx context.Context, mutant, run string, limit time.Duration) ([]byte, error) {
-	c := exec.CommandContext(ctx, b.program(), "-test.short", "-test.failfast", "-test.run="+run, fmt.Sprintf("-test.timeout=%v", limit)) //nolint:gosec // it was built here
+func (b *build) test(ctx context.Context, mutant string, limit time.Duration) ([]byte, error) {
+	c := exec.CommandContext(ctx, b.program(), append(b.chosen, "-test.short", "-test.failfast", fmt.Sprintf("-test.timeout=%v", limit))...) //nolint:gosec // it was built here
 	c.Dir, c.Env = b.tests, append(os.Environ(), "MUTANT="+mutant)
 	return c.CombinedOutput()
 }

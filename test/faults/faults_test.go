@@ -223,17 +223,17 @@ func (w *world) some() []string {
 	return [][]string{{"a"}, {"b"}, {"a", "b"}, {"a", "b", "c"}}[w.random.IntN(4)]
 }
 
-// TestFaults has one fault of each kind alone, for an agent that asks for its works after a restart, and some for one that
-// keeps them. TestSoak has them all; the simulator (test/sim) has most of them in many orders.
+// TestFaults has one fault of each kind alone, for an agent that asks for its works after a restart, or for one that keeps
+// them. TestSoak has them all; the simulator (test/sim) has most of them in many orders.
 func TestFaults(t *testing.T) {
+	keepState := []string{faults[killEverything].name, agentFile, agentDisk}
 	for _, f := range faults {
-		if !f.soak && f.name != agentFile && f.name != agentDisk {
-			t.Run(f.name, func(t *testing.T) { testFault(t, f, func(*world) {}) })
-		}
-	}
-	for _, f := range faults {
-		if slices.Contains([]string{faults[killEverything].name, agentFile, agentDisk}, f.name) {
+		switch {
+		case f.soak:
+		case slices.Contains(keepState, f.name):
 			t.Run(f.name+", with --state-dir", func(t *testing.T) { testFault(t, f, (*world).keepState) })
+		default:
+			t.Run(f.name, func(t *testing.T) { testFault(t, f, func(*world) {}) })
 		}
 	}
 }

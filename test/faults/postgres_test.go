@@ -25,7 +25,7 @@ func TestHubInPostgreSQL(t *testing.T) {
 	t.Cleanup(func() { hubPlane = etcd })
 
 	w := newWorld(t, 1, func(*world) {})
-	const works = 60
+	const works = 20
 	name := func(i int) string { return fmt.Sprintf("work-%03d", i) }
 	for i := range works {
 		w.put(name(i), "first", "a", "b")

@@ -58,4 +58,15 @@ func TestDigests(t *testing.T) {
 	b.put(t, spec("plain", 4), inbox.Replaced, keyOf("plain"))
 	add("plain", 4, "")
 	check()
+
+	// A source that lists none of them is to be asked for all, but for those that it may know nothing of.
+	asked := b.Differing(&wire.StatusResync{Source: "hub", Buckets: &wire.Buckets{Count: 1, Indices: []int{0}}})
+	for _, v := range asked {
+		if _, counts := want[v.UID]; !counts {
+			t.Errorf("asked for %+v", v)
+		}
+	}
+	if len(asked) != len(want) || b.Len() != len(want)+2 {
+		t.Errorf("asked for %d works of %d, want %d", len(asked), b.Len(), len(want))
+	}
 }
