@@ -9,6 +9,9 @@
 // It reads what hub and agent write: the conditions of the work and of its manifests (docs/conditions.md),
 // and the conditions of the cluster (docs/clusters.md). Conditions of an older generation do not count.
 // Texts of errors are the API server's; where a cause has no reason of its own they tell it.
+//
+// workstate.go decides about the phase, cause.go about what keeps a work from going on: manifest.go by its manifests,
+// delivery.go on the way to the cluster, agent.go by what the agent says of the work as a whole. advice.go has what to do, set.go the same for a set.
 package workstate
 
 import (

@@ -28,7 +28,7 @@ type storing struct {
 type statusUpdate struct {
 	name            string
 	status          *wire.Status
-	size            int  // of status, see waitingStatuses
+	size            int  // of status, see waiting.go
 	admitted        bool // see core.storeWait
 	refused         *metav1.Condition
 	agentGeneration wire.Generation // that the agent holds, if it is higher than the source's

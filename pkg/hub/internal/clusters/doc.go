@@ -1,7 +1,7 @@
 // Package clusters keeps the ManagedClusters of a hub: which clusters are registered, accepted and
 // present.
 //
-// A message of a cluster changes only memory ([Clusters.MessageReceived], index.go), through a
+// A message of a cluster changes only memory ([Clusters.Observe], index.go), through a
 // state machine without I/O (presence.go). When the ManagedCluster must show a change, the cluster
 // is queued. A worker then compares what is stored with what is known (decide.go) and writes the
 // difference (reconcile.go): at most one request for the conditions and one for taints and

@@ -1,11 +1,12 @@
 // Package works does what an edit of a ManifestWork goes through at the hub, from the watch event until
 // the status of the agent is stored:
 //
-//   - cache holds all works, packed.
+//   - cache holds all works, packed (packed.go and packedwork.go).
 //   - watch decides what a watch event means, and tells the delivery engine (package source/delivery).
 //   - publish adds the hub's finalizer, and says which works the engine publishes: those that carry it.
 //   - status writes the statuses that the engine receives, and removes the finalizer from a deleted work
 //     when its agent confirms the deletion.
+//   - ready adds the condition Ready; statusdecision decides what of a status is written.
 //   - pending knows which works no status of an agent is about yet, and why, and says so in the condition
 //     Delivered and in status.delivery.
 //

@@ -36,7 +36,7 @@ func TestHeldWorkIsWhatWasHeld(t *testing.T) {
 	for _, text := range append(more, texts...) {
 		want := decoded(t, text)
 		pack(want)
-		w, ok := hold(decoded(t, text)).(*heldWork)
+		w, ok := hold(decoded(t, text)).(*packedWork)
 		if !ok {
 			t.Errorf("not held: %s", text)
 			continue
@@ -54,7 +54,7 @@ func TestHeldWorkIsWhatWasHeld(t *testing.T) {
 }
 
 // forgetRecent makes w forget what it remembers.
-func forgetRecent(w *heldWork) {
+func forgetRecent(w *packedWork) {
 	for w.recent.Value() != nil {
 		runtime.GC()
 	}
@@ -74,7 +74,7 @@ func TestWorkThatCannotBeHeldStaysWhole(t *testing.T) {
 }
 
 func TestUsersShareAWork(t *testing.T) {
-	w := hold(decoded(t, more[0])).(*heldWork)
+	w := hold(decoded(t, more[0])).(*packedWork)
 	first := w.Object()
 	var group sync.WaitGroup
 	for range 8 {
@@ -100,12 +100,12 @@ func TestWhatIsKeptOfAWorkIsSmall(t *testing.T) {
 	}
 	const many, size = 50, 100_000
 	content := make([]byte, size)
-	holdOne := func(i int) *heldWork {
+	holdOne := func(i int) *packedWork {
 		_, _ = rand.Read(content)
 		work := decoded(t, more[0])
 		work.UID, work.ResourceVersion, work.Namespace = types.UID(fmt.Sprint("uid-", i)), fmt.Sprint(i), fmt.Sprint("cluster-", i)
 		work.Spec.Workload.Manifests = []workv1.Manifest{{RawExtension: kruntime.RawExtension{Raw: content}}}
-		return hold(work).(*heldWork)
+		return hold(work).(*packedWork)
 	}
 	var kept []string
 	before := live()
@@ -154,7 +154,7 @@ func FuzzHold(f *testing.F) {
 		if json.Unmarshal(data, whole) != nil || json.Unmarshal(data, work) != nil {
 			return
 		}
-		w, ok := hold(work).(*heldWork)
+		w, ok := hold(work).(*packedWork)
 		if !ok {
 			return
 		}
@@ -172,7 +172,7 @@ func FuzzHold(f *testing.F) {
 
 // TestIdentityCostsNothing: events of works that nobody asks for are followed by their identities.
 func TestIdentityCostsNothing(t *testing.T) {
-	h := hold(decoded(t, more[0])).(*heldWork)
+	h := hold(decoded(t, more[0])).(*packedWork)
 	forgetRecent(h)
 	if allocated := testing.AllocsPerRun(100, func() { _, _, _ = h.Key(), h.UID(), h.ResourceVersion() }); allocated > 0 {
 		t.Errorf("%v allocations", allocated)
@@ -184,7 +184,7 @@ func TestIdentityCostsNothing(t *testing.T) {
 
 func TestCodecTrims(t *testing.T) {
 	for name, trimmed := range map[string]func(*workv1.ManifestWork) *workv1.ManifestWork{
-		"held":    func(w *workv1.ManifestWork) *workv1.ManifestWork { return codec.Hold(w).(*heldWork).Object() },
+		"held":    func(w *workv1.ManifestWork) *workv1.ManifestWork { return codec.Hold(w).(*packedWork).Object() },
 		"written": func(w *workv1.ManifestWork) *workv1.ManifestWork { codec.Pack(w); return w },
 	} {
 		w := decoded(t, more[0])

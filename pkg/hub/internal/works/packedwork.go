@@ -12,9 +12,9 @@ import (
 	"github.com/workwire/workwire/pkg/runtime/compress"
 )
 
-// heldWork is a packed work in the memory of an informer: about 0.6 KB for one whose objects are like
+// packedWork is a packed work in the memory of an informer: about 0.6 KB for one whose objects are like
 // those of others. It is immutable, but for what it remembers.
-type heldWork struct {
+type packedWork struct {
 	namespace string // one for all works of it
 	// uid is a string of its own: tables that are keyed by it outlive this version of the work.
 	uid  types.UID
@@ -27,7 +27,7 @@ type heldWork struct {
 	recent weak.Pointer[workv1.ManifestWork]
 }
 
-// hold returns work as a *heldWork, which shares no memory with it; or work itself, packed as far as it
+// hold returns work as a *packedWork, which shares no memory with it; or work itself, packed as far as it
 // can be, if it is not one that an API server sends. It packs work.
 func hold(work *workv1.ManifestWork) any {
 	pack(work)
@@ -41,7 +41,7 @@ func hold(work *workv1.ManifestWork) any {
 		return work
 	}
 	uid := types.UID(strings.Clone(string(work.UID))) // it may be part of a whole event
-	w := &heldWork{namespace: known.canonical(work.Namespace), uid: uid, recent: weak.Make(work)}
+	w := &packedWork{namespace: known.canonical(work.Namespace), uid: uid, recent: weak.Make(work)}
 	data := make([]byte, 0, len(work.Name)+len(work.ResourceVersion)+len(head)+len(c.spec)+len(c.status))
 	for i, part := range []string{work.Name, work.ResourceVersion, string(head), string(c.spec)} {
 		data = append(data, part...)
@@ -52,25 +52,25 @@ func hold(work *workv1.ManifestWork) any {
 }
 
 // GetObjectMeta returns namespace, name, UID and resource version.
-func (w *heldWork) GetObjectMeta() metav1.Object {
+func (w *packedWork) GetObjectMeta() metav1.Object {
 	return &metav1.ObjectMeta{Namespace: w.namespace, Name: w.data[:w.ends[0]], UID: w.uid, ResourceVersion: w.ResourceVersion()}
 }
 
 // UID implements [controller.Held].
-func (w *heldWork) UID() types.UID { return w.uid }
+func (w *packedWork) UID() types.UID { return w.uid }
 
 // Key implements [controller.Held].
-func (w *heldWork) Key() types.NamespacedName {
+func (w *packedWork) Key() types.NamespacedName {
 	return types.NamespacedName{Namespace: w.namespace, Name: w.data[:w.ends[0]]}
 }
 
 // ResourceVersion implements [controller.Held].
-func (w *heldWork) ResourceVersion() string { return w.data[w.ends[0]:w.ends[1]] }
+func (w *packedWork) ResourceVersion() string { return w.data[w.ends[0]:w.ends[1]] }
 
 // Object returns the packed work, which must not be modified. It costs about 1 µs if nobody uses it
 // at the moment. UID, resource version and namespace may be kept; a label or the name keeps all of the
 // work in memory, unless it is cloned.
-func (w *heldWork) Object() *workv1.ManifestWork {
+func (w *packedWork) Object() *workv1.ManifestWork {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if work := w.recent.Value(); work != nil {
