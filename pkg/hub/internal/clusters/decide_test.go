@@ -195,11 +195,10 @@ func TestDecideDue(t *testing.T) {
 func TestDecideAlarms(t *testing.T) {
 	there, _ := play(t, presence{state: unseen}, "announce a")
 	now := start.Add(1500 * time.Millisecond)
-	v := view{presence: there, stored: settled(there), held: heldView{any: true, listed: true, works: heldNamed("a"), released: heldNamed("b")},
-		divergence: divergence{reported: true, since: start}}
-	v.untrusted.Since = start
+	v := view{presence: there, stored: settled(there), held: heldView{any: true, listed: true, works: heldNamed("a"), released: heldNamed("b")}}
+	v.findings[diverged].since, v.findings[untrusted].since = start, start
 	s := decide("c", v, manual, now)
-	want := []string{"Warning " + EventWorksHeld, "Warning " + EventDiverged, "Warning " + EventStatusesRefused}
+	want := []string{"Warning " + EventWorksHeld, "Warning " + alarms[diverged].began, "Warning " + alarms[untrusted].began}
 	if diff := cmp.Diff(want, summarize(s).Events); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
