@@ -448,3 +448,29 @@ func TestSignedSDK(t *testing.T) {
 	w.Gone(fromSDK, "web")
 	w.Holds(0, nil)
 }
+
+// TestFirstWorkAfterARestart: an agent that has started again believes nothing of a source of which it holds no work until that has
+// answered a question; its first work makes the agent ask.
+func TestFirstWorkAfterARestart(t *testing.T) {
+	t.Parallel()
+	w := withBroker(t)
+	k := newKeys(t, w.Other)
+	sdk := w.StartSDK(w.Other, func(c *source.Config) { c.Sign = k.sign() })
+	works := sdk.ManifestWorks(string(w.Clusters[0]))
+	agentIs := func(want source.Presence) {
+		kit.Eventually(t, "the source knows that the agent is "+string(want), func() error {
+			if c, _ := sdk.Clusters().Get(w.Clusters[0]); c.Presence != want {
+				return fmt.Errorf("it is %q", c.Presence)
+			}
+			return nil
+		})
+	}
+	stop := w.StartAgent(0, world.Serve("+"), k.trusts).Stop
+	agentIs(source.PresenceConnected)
+	stop()
+	agentIs(source.PresenceDisconnected)
+	w.StartAgent(0, world.Serve("+"), k.trusts)
+	agentIs(source.PresenceConnected)
+	w.Create(works, w.Work(0, "web", "sdk", "a"))
+	w.Applied(works, "web")
+}

@@ -35,11 +35,15 @@ func (s *Session) untrusted(logger *slog.Logger, m transport.Message, spec *wire
 }
 
 // admit reports whether the event m of source about subjects, signed at a time, is new; spec is nil
-// if it is none.
+// if it is none. A source that has proved nothing yet is asked: no other event may come that tells of it, as when the agent has
+// started again in its session before the source had a work for it.
 func (s *Session) admit(logger *slog.Logger, m transport.Message, spec *wire.Spec, source wire.SourceID, at time.Time, subjects ...string) bool {
 	refused := trust.AsRefused(s.config.Trust.Admit(source, at, subjects...))
 	if refused != nil {
 		s.untrusted(logger, m, spec, refused)
+		if refused.Reason == trust.Unproven {
+			s.asking(func(q *questions.Questions, now time.Time) { q.AskOnce(source, now) })
+		}
 	}
 	return refused == nil
 }
