@@ -268,6 +268,9 @@ func (h *Hub) Run(ctx context.Context) error {
 	defer readers.Wait()
 	defer stop()
 	readers.Go(func() { _ = h.informers.Run(reading) }) // returns nil
+	if h.events != nil {
+		readers.Go(func() { _ = h.events.Run(reading) }) // returns nil; also of a standby, which records none, since its end stops the recorder
+	}
 	err := h.leadership.Run(ctx, leadership.Term{CatchUp: h.informers.CatchUp, Serve: h.serve, Global: h.runGlobal})
 	if err != nil && (ctx.Err() == nil || errors.Is(err, leader.ErrLost)) {
 		return fmt.Errorf("hub: %w", err)
@@ -286,9 +289,6 @@ func (h *Hub) serve(ctx context.Context) error {
 	}
 	if h.clusters != nil {
 		run(func(ctx context.Context) error { return h.clusters.Run(ctx, clusterListener{h.delivery, h}) })
-	}
-	if h.events != nil {
-		run(h.events.Run)
 	}
 	if h.cache.WaitForSync(ctx) && (h.clusters == nil || h.clusters.WaitForSync(ctx)) {
 		h.tellClusters()
