@@ -50,7 +50,7 @@ func (w *World) forge() {
 		return
 	}
 	now, topic := metav1.Now(), "sources/hub1/clusters/"+string(c.name)+"/sourceevents"
-	spec := &wire.Spec{UID: work.UID, Generation: wire.Generation(work.Generation + 1), Source: source, Cluster: c.name, Action: wire.Update, Meta: work.ObjectMeta}
+	spec := &wire.Spec{UID: work.UID, Generation: wire.Generation(work.Generation + 1), Source: hubSource, Cluster: c.name, Action: wire.Update, Meta: work.ObjectMeta}
 	var message wire.Message = spec
 	switch w.random.intN(3) {
 	case 0:
@@ -60,7 +60,7 @@ func (w *World) forge() {
 	case 2:
 		topic = "sources/hub1/clusters/" + string(c.name) + "/agentevents"
 		message = &wire.Status{
-			UID: work.UID, Generation: wire.Generation(work.Generation), Source: source, Cluster: c.name, Agent: c.agent.id, Action: wire.Update, Meta: work.ObjectMeta,
+			UID: work.UID, Generation: wire.Generation(work.Generation), Source: hubSource, Cluster: c.name, Agent: c.agent.id, Action: wire.Update, Meta: work.ObjectMeta,
 			Sequence: wire.SequenceID(now.UnixNano()), Status: workv1.ManifestWorkStatus{Conditions: []metav1.Condition{{
 				Type: workv1.WorkDeleted, Status: metav1.ConditionTrue, ObservedGeneration: work.Generation, LastTransitionTime: now, Reason: "ManifestsDeleted",
 			}}},

@@ -38,14 +38,19 @@ func writeLanes(out io.Writer, title string, steps []step) error {
 // lanesOf returns the lanes of steps in the order in which works pass them.
 func lanesOf(steps []step) []string {
 	lanes := []string{faults, people, apiLane + "hub", "hub", brokerLane}
-	var agents []string
+	var agents, sources []string
 	for i := range steps {
 		for _, lane := range []string{steps[i].From, steps[i].To} {
 			if cluster, isAgent := strings.CutPrefix(lane, agentLane); isAgent && !slices.Contains(agents, cluster) {
 				agents = append(agents, cluster)
 			}
+			if strings.HasSuffix(lane, sourceProgram) || strings.HasPrefix(lane, "source ") {
+				sources = append(sources, lane)
+			}
 		}
 	}
+	slices.Sort(sources)
+	lanes = append(lanes, slices.Compact(sources)...)
 	slices.Sort(agents)
 	for _, cluster := range agents {
 		lanes = append(lanes, agentLane+cluster, apiLane+cluster)

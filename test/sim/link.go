@@ -59,6 +59,10 @@ type link struct {
 	delay func(message string) time.Duration
 	// received is told of each message before the program gets it. Optional.
 	received func(cloudevents.Event)
+	// published is told of each message that the broker has acknowledged.
+	published func()
+	// online is told whether there is a connection.
+	online func(bool)
 }
 
 // Publish publishes an event, unless the program is dead.
@@ -76,6 +80,9 @@ func (l *link) Publish(ctx context.Context, topic string, e cloudevents.Event) e
 	}
 	err := l.Transport.Publish(ctx, topic, e)
 	l.trace.message(l.id, "publishes", e, fmt.Sprintf(" to %s: %v", topic, err))
+	if err == nil {
+		l.published()
+	}
 	return err
 }
 
@@ -111,6 +118,20 @@ func (l *link) Run(ctx context.Context, h transport.Handler) error {
 			time.AfterFunc(after, func() { receive(ctx, again, ", again") })
 		}
 		receive(ctx, m, "")
+	}
+	connected := h.Connected
+	h.Connected = func(ctx context.Context, c transport.Connection) {
+		l.online(true)
+		if connected != nil {
+			connected(ctx, c)
+		}
+	}
+	lost := h.Lost
+	h.Lost = func(reason error) {
+		l.online(false)
+		if lost != nil {
+			lost(reason)
+		}
 	}
 	return l.Transport.Run(ctx, h)
 }

@@ -41,6 +41,7 @@ func (w *World) anyWork() (*cluster, string) {
 
 // fill declares some of the four ConfigMaps of a work, each with a value of its own.
 func (w *World) fill(work *workv1.ManifestWork) {
+	w.chooseStrategies(work)
 	work.Spec.Workload.Manifests = nil
 	for i := range 4 {
 		if i > 0 && w.random.chance(50) {
@@ -101,7 +102,7 @@ func (w *World) deleteObject() {
 // changeObject changes an object of a work on its cluster.
 func (w *World) changeObject() {
 	if c, o := w.anyObject(); o != nil {
-		o.Data = map[string]string{"value": "somebody else's"}
+		o.Data = map[string]string{"value": foreign}
 		_, _ = c.people.CoreV1().ConfigMaps(namespace).Update(background, o, metav1.UpdateOptions{})
 	}
 }
@@ -227,72 +228,57 @@ func (w *World) differences() []string {
 		if err != nil {
 			panic(err)
 		}
-		want := map[string]string{}
-		for i := range works.Items {
-			work := &works.Items[i]
-			found = append(found, workDifferences(c, work)...)
-			maps.Copy(want, declared(work))
+		objects, err := c.people.CoreV1().ConfigMaps(namespace).List(background, metav1.ListOptions{})
+		if err != nil {
+			panic(err)
 		}
-		found = append(found, objectDifferences(c, want)...)
+		found = append(found, w.clusterDifferences(c, append(works.Items, w.ownWorksOf(c.name)...), objects.Items)...)
 	}
 	return found
 }
 
-// workDifferences returns what is wrong with the status of a work.
-func workDifferences(c *cluster, work *workv1.ManifestWork) []string {
-	name := fmt.Sprintf("work %s/%s of generation %d", c.name, work.Name, work.Generation)
-	if work.DeletionTimestamp != nil {
-		return []string{name + " is still being deleted"}
-	}
-	applied := slices.ContainsFunc(work.Status.Conditions, func(condition metav1.Condition) bool {
-		return condition.Type == workv1.WorkApplied && condition.Status == metav1.ConditionTrue && condition.ObservedGeneration == work.Generation
-	})
-	if !applied {
-		return []string{fmt.Sprintf("%s is not Applied: %v", name, work.Status.Conditions)}
-	}
-	return nil
-}
-
-// declared returns the values of the ConfigMaps that a work declares.
-func declared(work *workv1.ManifestWork) map[string]string {
-	return valuesIn(work.Spec.Workload.Manifests)
-}
-
-// valuesIn returns the values of the ConfigMaps that manifests declare.
-func valuesIn(manifests []workv1.Manifest) map[string]string {
-	values := map[string]string{}
-	for _, m := range manifests {
-		var o corev1.ConfigMap
-		if err := json.Unmarshal(m.Raw, &o); err != nil {
-			panic(err)
-		}
-		values[o.Name] = o.Data["value"]
-	}
-	return values
-}
-
-// objectDifferences returns which objects of a cluster are missing, wrong or too many.
-func objectDifferences(c *cluster, want map[string]string) []string {
-	objects, err := c.people.CoreV1().ConfigMaps(namespace).List(background, metav1.ListOptions{})
-	if err != nil {
-		panic(err)
-	}
+func (w *World) clusterDifferences(c *cluster, works []workv1.ManifestWork, objects []corev1.ConfigMap) []string {
 	var found []string
-	have := map[string]string{}
-	for i := range objects.Items {
-		have[objects.Items[i].Name] = objects.Items[i].Data["value"]
+	have, wanted := map[string]*corev1.ConfigMap{}, map[string]bool{}
+	for i := range objects {
+		have[objects[i].Name] = &objects[i]
 	}
-	for _, name := range slices.Sorted(maps.Keys(want)) {
-		if value, ok := have[name]; !ok {
-			found = append(found, fmt.Sprintf("ConfigMap %s of %s is missing", name, c.name))
-		} else if value != want[name] {
-			found = append(found, fmt.Sprintf("ConfigMap %s of %s has value %s, want %s", name, c.name, value, want[name]))
+	for i := range works {
+		work := &works[i]
+		all := wishes(work)
+		yielded := slices.ContainsFunc(slices.Collect(maps.Keys(all)), func(name string) bool {
+			return all[name].yields() && have[name] != nil && have[name].Data["value"] == foreign
+		})
+		found = append(found, workDifferences(c, work, yielded)...)
+		for _, name := range slices.Sorted(maps.Keys(all)) {
+			wanted[name] = true
+			if text := all[name].difference(have[name]); text != "" && work.DeletionTimestamp == nil {
+				found = append(found, fmt.Sprintf("ConfigMap %s of %s %s", name, c.name, text))
+			}
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(have)) {
-		if _, ok := want[name]; !ok {
+		if !wanted[name] && (owned(have[name].OwnerReferences) || !w.record.mayStay(string(c.name), name)) {
 			found = append(found, fmt.Sprintf("ConfigMap %s of %s is left over", name, c.name))
 		}
 	}
 	return found
+}
+
+// workDifferences returns what is wrong with the status of a work. If it has yielded an object, it must say that it conflicts
+// with somebody else.
+func workDifferences(c *cluster, work *workv1.ManifestWork, yielded bool) []string {
+	name := fmt.Sprintf("work %s/%s of generation %d", c.name, work.Name, work.Generation)
+	if work.DeletionTimestamp != nil {
+		return []string{name + " is still being deleted"}
+	}
+	want, text := metav1.ConditionTrue, "not Applied"
+	if yielded {
+		want, text = metav1.ConditionFalse, "in conflict, and does not say so"
+	}
+	applied := meta.FindStatusCondition(work.Status.Conditions, workv1.WorkApplied)
+	if applied == nil || applied.Status != want || applied.ObservedGeneration != work.Generation {
+		return []string{fmt.Sprintf("%s is %s: %v", name, text, work.Status.Conditions)}
+	}
+	return nil
 }

@@ -2,14 +2,12 @@ package sim
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/test/sim/kubeapi"
 )
 
@@ -18,7 +16,9 @@ import (
 //   - an agent deletes an object that its work has declared without a break,
 //   - an agent writes an older declaration of an object over a newer one (where specs are signed: without, a broker that
 //     delivers an old spec again, of a work that was deleted since, has it applied until the next digest),
-//   - a work is gone from the hub while an object of it is on its cluster,
+//   - an agent writes an object that is ReadOnly, changes one that is CreateOnly, or takes one from somebody else that is
+//     applied without force,
+//   - a work is gone from the hub while an object of it is on its cluster that is not orphaned,
 //   - a program sends requests without end.
 //
 // It is safe for concurrent use.
@@ -28,7 +28,9 @@ type record struct {
 
 	mu       sync.Mutex
 	declared map[string]*declaration    // by cluster/object
-	objects  map[string]map[string]bool // names of the objects of each cluster
+	objects  map[string]map[string]bool // names of the objects of each cluster; true: some work owns it
+	wishes   map[string]wish            // by cluster/object/value
+	orphaned map[string]bool            // cluster/object that some work has left, or would
 	values   map[string]int             // by cluster/object, the newest declaration that an agent has written
 	requests map[string]int             // of each program, in minute
 	until    map[string]time.Time       // until when older declarations may come back to a cluster, see rewound
@@ -38,12 +40,12 @@ type record struct {
 
 // declaration is what the works of a cluster say of an object.
 type declaration struct {
-	now   bool // some work declares it
-	ended bool // since it was first declared, there was a time when none did
+	now   bool // some work declares it, or the last that did has left it
+	ended bool // since it was first declared, there was a time when neither was so
 }
 
 func newRecord(v *violations, signed bool) *record {
-	return &record{violations: v, signed: signed, declared: map[string]*declaration{}, objects: map[string]map[string]bool{}, values: map[string]int{}, requests: map[string]int{}, restored: map[string]bool{}, until: map[string]time.Time{}}
+	return &record{violations: v, signed: signed, declared: map[string]*declaration{}, objects: map[string]map[string]bool{}, wishes: map[string]wish{}, orphaned: map[string]bool{}, values: map[string]int{}, requests: map[string]int{}, restored: map[string]bool{}, until: map[string]time.Time{}}
 }
 
 // maxRequests is how many requests a program may send in a minute. It is a bound for loops without a pause, not for
@@ -74,13 +76,19 @@ func (r *record) hubWrite(w kubeapi.Write) {
 		r.restored[string(w.After.GetUID())] = true
 	}
 	before, after := declaredBy(w.Before), declaredBy(w.After)
-	for _, object := range before {
-		if !slices.Contains(after, object) {
-			d := r.declared[object]
-			d.now, d.ended = false, true
+	for object := range before {
+		_, name, _ := strings.Cut(object, "/")
+		switch _, still := after[object]; {
+		case still:
+		case w.After != nil && orphans(workFrom(w.After), name):
+			r.orphaned[object] = true
+		default:
+			r.declared[object].now, r.declared[object].ended = false, true
 		}
 	}
-	for _, object := range after {
+	for object, i := range after {
+		r.wishes[object+"/"+i.value] = i
+		r.orphaned[object] = r.orphaned[object] || i.orphaned
 		d := r.declared[object]
 		if d == nil {
 			d = &declaration{}
@@ -90,28 +98,45 @@ func (r *record) hubWrite(w kubeapi.Write) {
 	}
 	if w.After == nil && w.User != kubeapi.RestoredBy && !r.restored[string(w.Before.GetUID())] {
 		cluster := w.Before.GetNamespace()
-		for name := range r.objects[cluster] {
-			if strings.HasPrefix(name, w.Before.GetName()+"-") {
+		for name, owned := range r.objects[cluster] {
+			if strings.HasPrefix(name, w.Before.GetName()+"-") && (owned || !r.orphaned[cluster+"/"+name]) {
 				r.violations.add(fmt.Sprintf("work %s/%s is gone from the hub, and its ConfigMap %s is on the cluster", cluster, w.Before.GetName(), name))
 			}
 		}
 	}
 }
 
-// declaredBy returns cluster/object of each ConfigMap that a work declares; none if it is being deleted.
-func declaredBy(work *kubeapi.Object) []string {
+// declaredBy returns what a work wants of its ConfigMaps, by cluster/object; nothing if it is being deleted.
+func declaredBy(work *kubeapi.Object) map[string]wish {
+	found := map[string]wish{}
 	if work == nil || work.GetDeletionTimestamp() != nil {
-		return nil
+		return found
 	}
-	manifests, _, _ := unstructured.NestedSlice(work.Object, "spec", "workload", "manifests")
-	var names []string
-	for _, m := range manifests {
-		if m, ok := m.(map[string]any); ok {
-			name, _, _ := unstructured.NestedString(m, "metadata", "name")
-			names = append(names, work.GetNamespace()+"/"+name)
-		}
+	for name, i := range wishes(workFrom(work)) {
+		found[work.GetNamespace()+"/"+name] = i
 	}
-	return names
+	return found
+}
+
+// mayStay reports whether an object may be on a cluster that no work declares.
+func (r *record) mayStay(cluster, name string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.orphaned[cluster+"/"+name]
+}
+
+// overstepped returns what an agent may not do to an object; empty: nothing.
+func (i wish) overstepped(before, after *kubeapi.Object) string {
+	switch {
+	case valueOf(before) == valueOf(after):
+	case i.strategy == workv1.UpdateStrategyTypeReadOnly:
+		return "writes"
+	case i.strategy == workv1.UpdateStrategyTypeCreateOnly && before != nil:
+		return "changes"
+	case i.yields() && valueOf(before) == foreign:
+		return "takes from somebody else"
+	}
+	return ""
 }
 
 // written follows what an agent writes: people declare a greater number each time.
@@ -119,6 +144,10 @@ func (r *record) written(object string, w kubeapi.Write) {
 	value, err := strconv.Atoi(valueOf(w.After))
 	if w.User != "agent" || err != nil {
 		return
+	}
+	i := r.wishes[object+"/"+valueOf(w.After)]
+	if verb := i.overstepped(w.Before, w.After); verb != "" {
+		r.violations.add(fmt.Sprintf("agent %s ConfigMap %s, whose strategy is %s", verb, object, i))
 	}
 	if cluster, _, _ := strings.Cut(object, "/"); time.Now().Before(r.until[cluster]) {
 		r.values[object] = value
@@ -153,7 +182,7 @@ func (r *record) clusterWrite(cluster string, w kubeapi.Write) {
 		r.objects[cluster] = map[string]bool{}
 	}
 	if w.After != nil {
-		r.objects[cluster][w.After.GetName()] = true
+		r.objects[cluster][w.After.GetName()] = owned(w.After.GetOwnerReferences())
 		r.written(cluster+"/"+w.After.GetName(), w)
 		return
 	}

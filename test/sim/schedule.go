@@ -15,7 +15,8 @@ type happening struct {
 // happenings are all of them: what people change, and what breaks.
 var happenings = []happening{
 	{30, (*World).createWork}, {40, (*World).changeWork}, {12, (*World).deleteWork},
-	{3, (*World).killHub}, {4, (*World).killAgent}, {6, (*World).cut}, {2, (*World).forgetSession}, {2, (*World).duplicate},
+	{8, (*World).createOwn}, {12, (*World).changeOwn}, {4, (*World).deleteOwn}, {3, (*World).killSource},
+	{3, (*World).killHub}, {3, (*World).part}, {4, (*World).killAgent}, {6, (*World).cut}, {2, (*World).forgetSession}, {2, (*World).duplicate},
 	{4, (*World).overload}, {4, (*World).breakWatches}, {2, (*World).compact},
 	{4, (*World).lie}, {5, (*World).deleteObject}, {5, (*World).changeObject}, {5, (*World).keepObject}, {2, (*World).refuseObjects},
 	{1, (*World).restoreState}, {3, (*World).forge}, {3, (*World).backUp}, {2, (*World).restoreAPI},
@@ -36,7 +37,12 @@ func (w *World) later(most time.Duration, do func()) {
 // agree. It returns what was wrong, in order.
 func (w *World) Run() []string {
 	w.startForger()
-	w.hub.run()
+	for _, p := range w.hubs {
+		p.run()
+	}
+	for _, p := range w.sources.programs {
+		p.run()
+	}
 	for _, c := range w.clusters {
 		c.agent.run()
 	}
@@ -69,7 +75,7 @@ func (w *World) lastWords() {
 	for range 6 {
 		number := len(w.trace.decisions) + 1
 		w.random.restart(w.o.Seed, 2*number)
-		word := []func(*World){(*World).createWork, (*World).changeWork, (*World).deleteWork, (*World).deleteWork}[w.random.intN(4)]
+		word := []func(*World){(*World).createWork, (*World).changeWork, (*World).deleteWork, (*World).deleteWork, (*World).changeOwn, (*World).deleteOwn}[w.random.intN(6)]
 		if w.decide(number, happening{do: word}) {
 			word(w)
 		}
@@ -117,7 +123,25 @@ func (w *World) happen(number int) {
 
 func (w *World) anyCluster() *cluster { return w.clusters[w.random.intN(len(w.clusters))] }
 
-func (w *World) killHub() { w.kill(w.hub) }
+func (w *World) anyHub() *program { return w.hubs[w.random.intN(len(w.hubs))] }
+
+func (w *World) killHub() { w.kill(w.anyHub()) }
+
+// part cuts a hub off from its API for a while.
+func (w *World) part() {
+	p := w.anyHub()
+	i := p.running
+	if i == nil || i.is(&i.apart) {
+		return
+	}
+	w.trace.note(p.name, "is cut off from its API")
+	i.set(&i.apart, true)
+	w.hubAPI.BreakWatches()
+	w.later(maxOutage, func() {
+		i.set(&i.apart, false)
+		w.trace.note(p.name, "can reach its API again")
+	})
+}
 
 func (w *World) killAgent() { w.kill(w.anyCluster().agent) }
 
@@ -176,19 +200,19 @@ func (w *World) restoreAPI() {
 
 // cut cuts the connection of a program for a while.
 func (w *World) cut() {
-	p := w.hub
-	if w.random.chance(70) {
+	p := append([]*program{w.anyHub()}, w.sources.programs...)[w.random.intN(3)]
+	if w.random.chance(60) {
 		p = w.anyCluster().agent
 	}
-	if p.running == nil || p.away {
+	if p.running == nil || w.away[p.id] {
 		return
 	}
-	p.away = true
+	w.away[p.id] = true
 	w.trace.note(p.name, "is cut off from the broker")
 	w.broker.Cut(p.id)
 	w.later(maxOutage, func() {
-		p.away = false
-		if p.running != nil {
+		delete(w.away, p.id)
+		if p.running != nil || slices.Contains(w.hubs, p) {
 			w.trace.note(p.name, "can reach the broker again")
 			w.broker.Restore(p.id)
 		}
@@ -197,7 +221,7 @@ func (w *World) cut() {
 
 // forgetSession has the broker lose what it keeps for a program, as it does when its disk is lost.
 func (w *World) forgetSession() {
-	p := w.hub
+	p := w.anyHub()
 	if w.random.chance(70) {
 		p = w.anyCluster().agent
 	}
@@ -270,7 +294,7 @@ const maxAgreement = 10 * time.Minute
 
 // stop ends all programs.
 func (w *World) stop() {
-	for _, p := range append(w.agents(), w.hub) {
+	for _, p := range slices.Concat(w.agents(), w.hubs, w.sources.programs) {
 		if p.running != nil {
 			p.kill()
 		}

@@ -51,7 +51,7 @@ func TestMain(m *testing.M) {
 	utilruntime.ErrorHandlers = nil // one of them waits for a time that another bubble has reached
 	raw := `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"warm"},"data":{"a":"` + strings.Repeat("compressible ", 100) + `"}}`
 	spec := &wire.Spec{
-		UID: "warm", Source: source, Cluster: "cluster1", Action: wire.Create, Meta: metav1.ObjectMeta{Name: "warm", UID: "warm"},
+		UID: "warm", Source: hubSource, Cluster: "cluster1", Action: wire.Create, Meta: metav1.ObjectMeta{Name: "warm", UID: "warm"},
 		Bundle: &wire.Bundle{Manifests: []workv1.Manifest{{RawExtension: apiruntime.RawExtension{Raw: []byte(raw)}}}},
 	}
 	e, err := wire.Encode(spec, time.Now())
@@ -102,7 +102,7 @@ func writeKeys(t *testing.T, dir string, clusters int) {
 	for i := range clusters {
 		names = append(names, clusterName(i))
 	}
-	keykit.Write(t, filepath.Join(dir, hubKey), filepath.Join(dir, trustedHubs), signing.TrustedKey{Sources: []wire.SourceID{source}})
+	keykit.Write(t, filepath.Join(dir, hubKey), filepath.Join(dir, trustedHubs), signing.TrustedKey{Sources: []wire.SourceID{hubSource, sourceProgram}})
 	keykit.Write(t, filepath.Join(dir, agentKey), filepath.Join(dir, trustedAgents), signing.TrustedKey{Clusters: names})
 }
 

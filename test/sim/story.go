@@ -98,8 +98,8 @@ func (t *teller) tell(e *entry) step {
 		return step{Kind: wrongStep, From: check, Text: text, Works: worksIn(text)}
 	case e.actor == brokerLane:
 		return step{Kind: faultStep, From: faults, To: brokerLane, Text: "the broker " + e.what}
-	case e.actor == "hub" || clusterOnly.MatchString(e.actor):
-		return step{Kind: faultStep, From: faults, To: actorOf(e.actor), Text: the(e.actor) + " " + e.what, Works: worksIn(e.what)}
+	case hubIn.MatchString(e.actor) || clusterOnly.MatchString(e.actor) || sourceIn.MatchString(e.actor):
+		return step{Kind: faultStep, From: faults, To: actorOf(e.actor), Text: replica(e.actor) + " " + e.what, Works: worksIn(e.what)}
 	case e.actor == people:
 		return step{Kind: changeStep, From: people, Text: e.what}
 	}
@@ -108,6 +108,8 @@ func (t *teller) tell(e *entry) step {
 
 var (
 	clusterOnly = regexp.MustCompile(`^cluster\d+$`)
+	sourceIn    = regexp.MustCompile(`^ops\d$`)
+	hubIn       = regexp.MustCompile(`^hub\d?$`)
 	clusterIn   = regexp.MustCompile(`\bcluster\d+\b`)
 	workIn      = regexp.MustCompile(`\bwork\d+\b`)
 	uidIn       = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
@@ -143,7 +145,18 @@ func actorOf(program string) string {
 	if cluster := clusterIn.FindString(program); cluster != "" {
 		return agentLane + cluster
 	}
+	if sourceIn.MatchString(program) {
+		return "source " + program
+	}
 	return "hub"
+}
+
+// replica names one of several programs in a sentence.
+func replica(program string) string {
+	if program == "hub2" {
+		return "the second replica of the hub"
+	}
+	return the(program)
 }
 
 // the is the program of actorOf in a sentence.
@@ -221,7 +234,9 @@ func (t *teller) specMeaning(m *wire.Spec) string {
 	if m.IsDeletion() {
 		return fmt.Sprintf("the deletion of work %s", t.work(string(m.UID)))
 	}
-	return fmt.Sprintf("generation %d of work %s: %s", m.Generation, t.work(string(m.UID)), manifests(m.Bundle.Manifests))
+	return fmt.Sprintf("generation %d of work %s: %s", m.Generation, t.work(string(m.UID)), manifests(&workv1.ManifestWork{Spec: workv1.ManifestWorkSpec{
+		Workload: workv1.ManifestsTemplate{Manifests: m.Bundle.Manifests}, ManifestConfigs: m.Bundle.ManifestConfigs, DeleteOption: m.Bundle.DeleteOption,
+	}}))
 }
 
 // version says which generation of a work there is; nothing of what is in a list to probe the other side.
@@ -271,14 +286,14 @@ func (t *teller) withNames(text string) string {
 	})
 }
 
-// manifests says which values ConfigMaps are to have.
-func manifests(list []workv1.Manifest) string {
-	values := valuesIn(list)
+// manifests says which values ConfigMaps are to have, and what is unusual about that.
+func manifests(work *workv1.ManifestWork) string {
+	values := declared(work)
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		parts = append(parts, name+" = "+values[name])
 	}
-	return strings.Join(parts, ", ")
+	return strings.Join(parts, ", ") + terms(work)
 }
 
 // conditions says what is true for which generation, and why the rest is not.
@@ -312,6 +327,8 @@ func (t *teller) tellWrite(e *entry) step {
 		s.From, who = agentLane+e.actor, "the "+agentLane+e.actor
 	case "hub":
 		s.From, who = "hub", "the hub"
+	case sourceProgram:
+		s.From, who = sourceProgram, "the source "+sourceProgram
 	case people:
 		s.From, s.Kind, who = people, changeStep, "somebody"
 	}
@@ -364,7 +381,7 @@ func (t *teller) workWrite(e *entry, w *kubeapi.Write, o *kubeapi.Object) string
 	switch {
 	case w.Before == nil, w.After.GetDeletionTimestamp() == nil && w.Before.GetGeneration() != w.After.GetGeneration():
 		t.declare(work)
-		return fmt.Sprintf("%s work %s, generation %d: %s", verb(w), t.work(uid), o.GetGeneration(), manifests(work.Spec.Workload.Manifests))
+		return fmt.Sprintf("%s work %s, generation %d: %s", verb(w), t.work(uid), o.GetGeneration(), manifests(work))
 	case verb(w) == "begins to delete":
 		newest.deleted = e.at.UTC().Format(clock)
 		return "deletes work " + t.work(uid)

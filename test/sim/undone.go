@@ -39,7 +39,7 @@ func (u *undone) hubWrite(w kubeapi.Write) {
 	}
 	uid := string(w.After.GetUID())
 	u.deleted[uid] = w.After.GetDeletionTimestamp() != nil
-	if w.User == kubeapi.RestoredBy {
+	if w.User == kubeapi.RestoredBy || w.Before == nil { // the works of a name have one UID at a source
 		for _, told := range u.deletions {
 			delete(told, uid)
 		}

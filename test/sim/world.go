@@ -8,11 +8,14 @@ package sim
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
 	"path/filepath"
 	"sync"
+	"testing/synctest"
 	"time"
 
 	cloudevents "github.com/cloudevents/sdk-go/v2/event"
@@ -63,13 +66,19 @@ var (
 	}
 )
 
-// source is the id of the hub.
-const source = wire.SourceID("hub1")
+// hubSource is the id of the hub.
+const hubSource = wire.SourceID("hub1")
 
-var topics = wire.Topics{
-	SourceEvents: "sources/hub1/clusters/+/sourceevents", AgentEvents: "sources/hub1/clusters/+/agentevents",
-	SourceBroadcast: "sources/+/sourcebroadcast", AgentBroadcast: "clusters/+/agentbroadcast",
-}
+var (
+	topics = wire.Topics{
+		SourceEvents: "sources/hub1/clusters/+/sourceevents", AgentEvents: "sources/hub1/clusters/+/agentevents",
+		SourceBroadcast: "sources/+/sourcebroadcast", AgentBroadcast: "clusters/+/agentbroadcast",
+	}
+	agentTopics = wire.Topics{
+		SourceEvents: "sources/+/clusters/+/sourceevents", AgentEvents: "sources/+/clusters/+/agentevents",
+		SourceBroadcast: "sources/+/sourcebroadcast", AgentBroadcast: "clusters/+/agentbroadcast",
+	}
+)
 
 // Options say how large a world is, and what fails.
 type Options struct {
@@ -95,7 +104,10 @@ type World struct {
 	hubAPI     *kubeapi.Server
 	people     versioned.Interface // of the hub's API, without faults
 	clusters   []*cluster
-	hub        *program
+	hubs       []*program // one, or two replicas of which one leads
+	term       *term
+	away       map[string]bool // ids at the broker that cannot reach it
+	sources    *replicas
 	flaky      *flaky // the ways to all API servers
 	liar       *liar  // the broker at its worst
 	timers     []timer
@@ -162,16 +174,18 @@ func (r *random) upTo(d time.Duration) time.Duration { return time.Duration(r.in
 func New(o Options) *World {
 	w := &World{
 		o: o, random: &random{r: rand.New(rand.NewPCG(o.Seed, 0))}, trace: newTrace(), broker: memory.NewBroker(), hubAPI: kubeapi.New(hubKinds...), //nolint:gosec // a run is its seed
-		flaky: &flaky{}, backups: map[*kubeapi.Server]*kubeapi.Backup{},
+		flaky: &flaky{}, backups: map[*kubeapi.Server]*kubeapi.Backup{}, away: map[string]bool{},
 	}
 	w.logger = slog.New(slog.NewTextHandler(w.trace, &slog.HandlerOptions{Level: slog.LevelInfo}))
 	network := &random{seed: o.Seed}
 	w.flaky.random, w.liar, w.violations.trace = network, &liar{random: network}, w.trace
 	w.record, w.undone = newRecord(&w.violations, o.Keys != ""), newUndone(&w.violations)
+	w.term = &term{violations: &w.violations}
 	w.hubAPI.Observe(func(c kubeapi.Write) {
 		w.trace.write("hub", c)
 		w.record.hubWrite(c)
 		w.undone.hubWrite(c)
+		w.term.hubWrite(c)
 	})
 	w.people = versioned.NewForConfigOrDie(w.config("people", w.hubAPI.Via(kubeapi.Faults{})))
 	for i := range o.Clusters {
@@ -189,7 +203,10 @@ func New(o Options) *World {
 		}
 		w.clusters = append(w.clusters, c)
 	}
-	w.hub = &program{world: w, name: "hub", id: "hub1-hub", start: w.startHub, disk: &disk{}}
+	w.sources = w.newReplicas()
+	for _, name := range []string{"hub", "hub2"}[:1+w.random.intN(2)] {
+		w.hubs = append(w.hubs, &program{world: w, name: name, id: "hub1-hub", start: w.startHub, disk: &disk{}})
+	}
 	for _, c := range w.clusters {
 		c.agent = &program{
 			world: w, name: string(c.name), id: string(c.name) + "-agent", disk: &c.disk,
@@ -206,11 +223,21 @@ func (w *World) config(user string, way http.RoundTripper) *rest.Config {
 	return c
 }
 
+// startHub runs a replica of the hub, again each time when it has lost the Lease.
 func (w *World) startHub(ctx context.Context, p *incarnation) error {
-	election := leader.NewOptions("hub")
-	election.Disabled = true
+	for n := 1; ; n++ {
+		if err := w.runHub(ctx, p, fmt.Sprintf("%s-%d-%d", p.program.name, p.number, n)); !errors.Is(err, leader.ErrLost) || ctx.Err() != nil {
+			return err
+		}
+		time.Sleep(time.Second)
+	}
+}
+
+func (w *World) runHub(ctx context.Context, p *incarnation, identity string) error {
+	election := leader.NewOptions(hubLease)
+	election.Identity, election.Disabled = identity, len(w.hubs) == 1
 	c := hub.Config{
-		REST: w.config("hub", p.way(w.hubAPI)), Source: source, Topics: topics, Transport: p.transport(), Election: election,
+		REST: w.config("hub", p.way(w.hubAPI)), Source: hubSource, Topics: topics, Transport: p.transport(func() { w.term.published(identity) }), Election: election,
 		AutoRegister: true, AutoAccept: true, WithoutClusterSets: true, Logger: w.logger.With("program", "hub"),
 	}
 	if w.o.Keys != "" {
@@ -229,7 +256,7 @@ func (w *World) startHub(ctx context.Context, p *incarnation) error {
 
 func (w *World) startAgent(ctx context.Context, p *incarnation, cluster *cluster) error {
 	c := agent.Config{
-		Cluster: cluster.name, ClientID: p.program.id, BrokerHost: "broker", Topics: topics, Transport: p.transport(),
+		Cluster: cluster.name, ClientID: p.program.id, BrokerHost: "broker", Topics: agentTopics, Transport: p.transport(func() {}),
 		Kube: w.config("agent", p.way(cluster.api)), StateDir: cluster.disk.current(), Logger: w.logger.With("program", cluster.name),
 	}
 	if w.o.Keys != "" {
@@ -253,7 +280,7 @@ type program struct {
 	id      string // at the broker
 	start   func(context.Context, *incarnation) error
 	running *incarnation // nil: it does not run
-	away    bool         // cut off from the broker
+	starts  int
 	disk    *disk
 	// received is told of each message. Optional.
 	received func(cloudevents.Event)
@@ -262,18 +289,22 @@ type program struct {
 // incarnation is a program from its start to its end.
 type incarnation struct {
 	program *program
+	number  int // of this start of the program
 	cancel  context.CancelFunc
 	mu      sync.Mutex
 	killed  bool
+	apart   bool // from the API
+	online  bool // connected to the broker
 }
 
 func (p *program) run() {
 	ctx, cancel := context.WithCancel(background)
-	i := &incarnation{program: p, cancel: cancel}
+	p.starts++
+	i := &incarnation{program: p, number: p.starts, cancel: cancel}
 	p.running = i
 	p.world.trace.note(p.name, "starts")
 	p.world.undone.started(p.name)
-	if !p.away {
+	if !p.world.away[p.id] {
 		p.world.broker.Restore(p.id)
 	}
 	go func() {
@@ -292,21 +323,36 @@ func (p *program) kill() {
 	i.killed = true
 	i.mu.Unlock()
 	p.world.trace.note(p.name, "is killed")
-	p.world.broker.Cut(p.id)
+	if i.is(&i.online) {
+		p.world.broker.Cut(p.id)
+	}
 	i.cancel()
+	if len(p.world.hubs) > 1 && p.id == p.world.hubs[0].id && !p.world.away[p.id] { // the other replica has the same id
+		synctest.Wait()
+		p.world.broker.Restore(p.id)
+	}
 }
 
-func (i *incarnation) dead() bool {
+// is returns what a field of i says.
+func (i *incarnation) is(field *bool) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	return i.killed
+	return *field
 }
+
+func (i *incarnation) set(field *bool, to bool) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	*field = to
+}
+
+func (i *incarnation) dead() bool { return i.is(&i.killed) }
 
 // way is the way of the program to an API server.
 func (i *incarnation) way(api *kubeapi.Server) http.RoundTripper {
 	return api.Via(kubeapi.Faults{
 		Request: func(method, path string) (time.Duration, kubeapi.Outcome) {
-			if i.dead() {
+			if i.dead() || i.is(&i.apart) {
 				return 0, kubeapi.Lost
 			}
 			i.program.world.record.request(i.program.name)
@@ -317,10 +363,13 @@ func (i *incarnation) way(api *kubeapi.Server) http.RoundTripper {
 	})
 }
 
-// transport is the connection of the program to the broker.
-func (i *incarnation) transport() transport.Transport {
+// transport is the connection of the program to the broker. published is told of each message.
+func (i *incarnation) transport(published func()) transport.Transport {
 	w := i.program.world
-	return &link{Transport: w.broker.Client(i.program.id), trace: w.trace, liar: w.liar, id: i.program.id, dead: i.dead, delay: w.flaky.publish, received: i.program.received}
+	return &link{
+		Transport: w.broker.Client(i.program.id), trace: w.trace, liar: w.liar, id: i.program.id, dead: i.dead, delay: w.flaky.publish, received: i.program.received,
+		published: published, online: func(is bool) { i.set(&i.online, is) },
+	}
 }
 
 // flaky decides what becomes of requests. It is safe for concurrent use.

@@ -38,7 +38,7 @@ func (s *Server) change(r *http.Request, t target, body []byte, webhook refuse) 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	k := key{t.kind.GroupResource(), t.namespace, t.name}
-	user, _, _ := strings.Cut(r.UserAgent(), "/")
+	user := userOf(r)
 	switch r.Method {
 	case http.MethodGet:
 		if t.name == "" {
@@ -50,13 +50,30 @@ func (s *Server) change(r *http.Request, t target, body []byte, webhook refuse) 
 		}
 		return asRequested(r, object), nil
 	case http.MethodPost:
-		return s.create(user, t, body, dryRun(r), webhook)
+		o, failure := decode(body)
+		if failure != nil {
+			return nil, failure
+		}
+		return s.create(r, t, o, webhook)
 	case http.MethodPut, http.MethodPatch:
-		return s.write(r, user, t, k, body, webhook)
+		if isApply(r) && s.store.objects[k] == nil && t.kind.Kind == managed {
+			o, failure := s.applied(r, t.kind, nil, body)
+			if failure != nil {
+				return nil, failure
+			}
+			return s.create(r, t, o, webhook)
+		}
+		return s.write(r, t, k, body, webhook)
 	case http.MethodDelete:
 		return s.delete(user, t, k, body)
 	}
 	return nil, apierrors.NewMethodNotSupported(k.resource, r.Method)
+}
+
+// userOf returns who sends a request.
+func userOf(r *http.Request) string {
+	name, _, _ := strings.Cut(r.UserAgent(), "/")
+	return name
 }
 
 func dryRun(r *http.Request) bool { return r.URL.Query().Get("dryRun") != "" }
@@ -127,11 +144,7 @@ func decode(body []byte) (*Object, *apierrors.StatusError) {
 	return o, nil
 }
 
-func (s *Server) create(user string, t target, body []byte, dry bool, webhook refuse) (any, *apierrors.StatusError) {
-	o, failure := decode(body)
-	if failure != nil {
-		return nil, failure
-	}
+func (s *Server) create(r *http.Request, t target, o *Object, webhook refuse) (any, *apierrors.StatusError) {
 	if o.GetName() == "" && o.GetGenerateName() != "" {
 		o.SetName(o.GetGenerateName() + string(uuid.NewUUID())[:5])
 	}
@@ -155,19 +168,20 @@ func (s *Server) create(user string, t target, body []byte, dry bool, webhook re
 	if failure := webhook.check(t.kind, o); failure != nil {
 		return nil, failure
 	}
-	if !dry {
-		s.put(user, t.kind, k, o)
+	o = s.updated(r, t.kind, nil, o)
+	if !dryRun(r) {
+		s.put(userOf(r), t.kind, k, o)
 	}
 	return o, nil
 }
 
 // write replaces or patches an object, or its status.
-func (s *Server) write(r *http.Request, user string, t target, k key, body []byte, webhook refuse) (any, *apierrors.StatusError) {
+func (s *Server) write(r *http.Request, t target, k key, body []byte, webhook refuse) (any, *apierrors.StatusError) {
 	before, failure := s.get(k)
 	if failure != nil {
 		return nil, failure
 	}
-	given, failure := desired(r, before, body)
+	given, failure := s.desired(r, t.kind, before, body)
 	if failure != nil {
 		return nil, failure
 	}
@@ -181,7 +195,7 @@ func (s *Server) write(r *http.Request, user string, t target, k key, body []byt
 	if t.subresource == "status" {
 		setField(after, "status", given.Object["status"])
 	} else {
-		after = merged(t.kind, before, given)
+		after = s.updated(r, t.kind, before, merged(t.kind, before, given))
 		if failure := webhook.check(t.kind, after); failure != nil {
 			return nil, failure
 		}
@@ -190,17 +204,20 @@ func (s *Server) write(r *http.Request, user string, t target, k key, body []byt
 		return after, nil
 	}
 	if after.GetDeletionTimestamp() != nil && len(after.GetFinalizers()) == 0 {
-		s.put(user, t.kind, k, nil)
+		s.put(userOf(r), t.kind, k, nil)
 		return after, nil
 	}
-	s.put(user, t.kind, k, after)
+	s.put(userOf(r), t.kind, k, after)
 	return s.store.objects[k], nil
 }
 
 // desired returns the object that a request asks for.
-func desired(r *http.Request, before *Object, body []byte) (*Object, *apierrors.StatusError) {
-	if r.Method == http.MethodPut {
+func (s *Server) desired(r *http.Request, kind Kind, before *Object, body []byte) (*Object, *apierrors.StatusError) {
+	switch {
+	case r.Method == http.MethodPut:
 		return decode(body)
+	case isApply(r) && kind.Kind == managed:
+		return s.applied(r, kind, before, body)
 	}
 	current, err := before.MarshalJSON()
 	if err != nil {

@@ -5,8 +5,8 @@
 //	config := &rest.Config{Host: "http://hub", Transport: server.Via(kubeapi.Faults{})}
 //
 // It has resource versions, generations, finalizers, owners and their garbage collection, status subresources, JSON and
-// merge patches, lists, and watches with history. It has no authorization, no schemas, no defaults, and no
-// server-side apply: what needs these is shown on a real API server.
+// merge patches, lists, watches with history, and server-side apply of ConfigMaps. It has no authorization, no schemas
+// and no defaults: what needs these is shown on a real API server.
 //
 // [Faults] are what goes wrong on the way to it.
 package kubeapi
@@ -24,6 +24,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/managedfields"
 )
 
 // Kind is a kind that a [Server] serves.
@@ -60,7 +61,8 @@ type Faults struct {
 
 // Server is the model. It is safe for concurrent use.
 type Server struct {
-	kinds []Kind
+	kinds  []Kind
+	fields *managedfields.FieldManager
 
 	mu        sync.Mutex
 	store     store
@@ -80,7 +82,7 @@ type Write struct {
 
 // New returns a server without objects.
 func New(kinds ...Kind) *Server {
-	return &Server{kinds: kinds, store: newStore(), broken: make(chan struct{})}
+	return &Server{kinds: kinds, fields: newFieldManager(), store: newStore(), broken: make(chan struct{})}
 }
 
 // Via returns the way of one client to the server.
