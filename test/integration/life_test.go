@@ -4,6 +4,11 @@ import (
 	"fmt"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	workclient "github.com/workwire/workwire/pkg/client/clientset/versioned"
 	"github.com/workwire/workwire/test/kit"
 	"github.com/workwire/workwire/test/kit/world"
 )
@@ -188,4 +193,37 @@ func TestAgentServesMoreSources(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestAgentOfARestoredCluster: an agent that starts again in its session on a cluster that has forgotten all works of a source asks
+// that source, too.
+func TestAgentOfARestoredCluster(t *testing.T) {
+	onBothBrokers(t, func(w *world.World) {
+		fromSDK := w.StartSDK(w.Other).ManifestWorks(string(w.Clusters[0]))
+		stop := w.StartAgent(0, world.Serve("+")).Stop
+		w.Create(fromSDK, w.Work(0, "web", "sdk", "a"))
+		w.Applied(fromSDK, "web")
+		stop()
+		forgetWorks(w)
+		w.StartAgent(0, world.Serve("+"))
+		w.Holds(0, map[string]string{"a": "sdk"})
+	})
+}
+
+// forgetWorks makes the first cluster as it was before it had works.
+func forgetWorks(w *world.World) {
+	w.Helper()
+	amws := workclient.NewForConfigOrDie(w.Spokes[0].REST()).WorkV1().AppliedManifestWorks()
+	list, err := amws.List(w.Context(), metav1.ListOptions{})
+	kit.NoError(w, err)
+	for _, amw := range list.Items {
+		if amw.Spec.AgentID != string(w.Clusters[0]) {
+			continue
+		}
+		_, err := amws.Patch(w.Context(), amw.Name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+		kit.NoError(w, err)
+		kit.NoError(w, amws.Delete(w.Context(), amw.Name, metav1.DeleteOptions{}))
+	}
+	objects := kubernetes.NewForConfigOrDie(w.Spokes[0].REST()).CoreV1().ConfigMaps(w.Targets[0])
+	kit.NoError(w, objects.Delete(w.Context(), "a", metav1.DeleteOptions{}))
 }

@@ -56,8 +56,10 @@ func (s *Session) toAsk(c transport.Connection) []wire.SourceID {
 	}
 	sources := s.config.Inbox.Sources()
 	// Without a session the broker has kept nothing. The known sources are asked; an unknown one
-	// may have sent something, too.
-	if _, ok := s.config.Topics.Broadcast(); ok && !c.Resumed {
+	// may have sent something, too. So it may to an agent that has just started: the cluster may have been restored from a time at
+	// which it had nothing of that source.
+	again := s.asked.Swap(true)
+	if _, ok := s.config.Topics.Broadcast(); ok && (!c.Resumed || !again) {
 		sources = append(sources, "")
 	}
 	return sources

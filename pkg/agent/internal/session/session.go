@@ -98,6 +98,7 @@ type Session struct {
 	changed   chan struct{} // holds a token when something may be due
 	presence  *presence
 	connected atomic.Bool
+	asked     atomic.Bool // a connection was made before
 	quotas    *quota.Quotas[wire.SourceID]
 
 	received *prometheus.CounterVec
