@@ -86,6 +86,14 @@ func (r *record) hubWrite(w kubeapi.Write) {
 			r.declared[object].now, r.declared[object].ended = false, true
 		}
 	}
+	if w.Before != nil && w.After != nil { // an agent that hears of this generation alone does not know that one before has left an object
+		work := workFrom(w.After)
+		for object, d := range r.declared {
+			if _, still := after[object]; !still && strings.HasPrefix(object, work.Namespace+"/"+work.Name+"-") && !orphans(work, object[strings.Index(object, "/")+1:]) {
+				d.now, d.ended = false, true
+			}
+		}
+	}
 	for object, i := range after {
 		r.wishes[object+"/"+i.value] = i
 		r.orphaned[object] = r.orphaned[object] || i.orphaned

@@ -19,7 +19,7 @@ var happenings = []happening{
 	{3, (*World).killHub}, {3, (*World).part}, {4, (*World).killAgent}, {6, (*World).cut}, {2, (*World).forgetSession}, {2, (*World).duplicate},
 	{4, (*World).overload}, {4, (*World).breakWatches}, {2, (*World).compact},
 	{4, (*World).lie}, {5, (*World).deleteObject}, {5, (*World).changeObject}, {5, (*World).keepObject}, {2, (*World).refuseObjects},
-	{1, (*World).restoreState}, {3, (*World).forge}, {3, (*World).backUp}, {2, (*World).restoreAPI},
+	{1, (*World).restoreState}, {3, (*World).forge}, {3, (*World).backUp}, {2, (*World).restoreAPI}, {2, (*World).limitPackets}, {2, (*World).downgrade},
 }
 
 // timer is something that happens later.
@@ -191,6 +191,7 @@ func (w *World) restoreAPI() {
 	// as since the backup.
 	bump := api != w.hubAPI || w.random.chance(50) || api.Age(backup) < 100
 	for _, c := range w.clusters {
+		c.restored = c.restored || api == c.api
 		if api == w.hubAPI || api == c.api {
 			w.rewind(c, fmt.Sprintf("is restored, or its hub is; bump of the revision: %v", bump))
 		}
@@ -217,6 +218,43 @@ func (w *World) cut() {
 			w.broker.Restore(p.id)
 		}
 	})
+}
+
+// downgrade replaces a program by a version that knows OCM's protocol alone, for a while. Where programs sign, nobody would believe it.
+func (w *World) downgrade() {
+	p := slices.Concat(w.agents(), w.hubs)[w.random.intN(len(w.clusters)+len(w.hubs))]
+	if w.o.Keys != "" || p.running == nil {
+		return
+	}
+	w.replace(p, true)
+	w.later(2*maxOutage, func() { w.replace(p, false) })
+}
+
+func (w *World) replace(p *program, plain bool) {
+	w.trace.note(p.name, fmt.Sprintf("is of another version; it knows OCM's protocol alone: %v", plain))
+	p.plain = plain
+	if p.running != nil { // else a timer starts it
+		p.kill()
+		p.run()
+	}
+}
+
+// limitPackets has the broker start again with a packet limit that is near to the size of messages, for a while.
+func (w *World) limitPackets() {
+	w.startBroker(1200 + w.random.intN(3000))
+	w.later(maxOutage, func() { w.startBroker(0) })
+}
+
+// startBroker ends all connections. Those that are made from then on have a packet limit; 0: none.
+func (w *World) startBroker(limit int) {
+	w.trace.note(brokerLane, fmt.Sprintf("starts again with a packet limit of %d bytes (0: none)", limit))
+	w.broker.SetLimit(limit)
+	for _, p := range slices.Concat(w.agents(), w.hubs, w.sources.programs) {
+		if i := p.running; i != nil && i.is(&i.online) {
+			w.broker.Cut(p.id)
+			w.broker.Restore(p.id)
+		}
+	}
 }
 
 // forgetSession has the broker lose what it keeps for a program, as it does when its disk is lost.

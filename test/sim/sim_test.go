@@ -31,7 +31,7 @@ import (
 var (
 	story = flag.Bool("story", false, "keep what happened in the file seed-N.txt here, as it is kept of a seed that fails")
 	first = flag.Uint64("seed", 1, "the first seed")
-	seeds = flag.Int("seeds", 20, "how many seeds to run")
+	seeds = flag.Int("seeds", usualSeeds, "how many seeds to run")
 	into  = flag.String("outcome", "", "write the outcome of the seed into this file, as JSON")
 
 	leaveOut Numbers
@@ -155,15 +155,16 @@ type outcome struct {
 
 // wrong is something that is not as it must be.
 type wrong struct {
-	At   time.Time `json:"at"`
-	Text string    `json:"text"`
+	At    time.Time `json:"at"`
+	Text  string    `json:"text"`
+	Works []string  `json:"works"` // that it is about, as cluster/name
 }
 
 func writeOutcome(t *testing.T, file string, w *World) {
 	o := outcome{Decisions: w.trace.decisions}
-	for i := range w.trace.entries {
-		if e := &w.trace.entries[i]; e.actor == check {
-			o.Wrong = append(o.Wrong, wrong{e.at, e.what})
+	for i, s := range w.trace.story() {
+		if s.Kind == wrongStep {
+			o.Wrong = append(o.Wrong, wrong{w.trace.entries[i].at, w.trace.entries[i].what, s.Works})
 		}
 	}
 	text, err := json.Marshal(o)

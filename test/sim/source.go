@@ -3,7 +3,9 @@ package sim
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -35,6 +37,7 @@ const ownWorks = 3
 type replicas struct {
 	programs []*program
 	vault    *vault
+	names    []string // of its works
 
 	mu      sync.Mutex
 	clients map[*incarnation]*source.Client
@@ -46,6 +49,9 @@ func (w *World) newReplicas() *replicas {
 		w.record.hubWrite(c)
 		w.undone.hubWrite(c)
 	})}
+	for n := range ownWorks {
+		r.names = append(r.names, "work"+strconv.Itoa(w.o.Works+n))
+	}
 	for _, name := range []string{sourceProgram + "1", sourceProgram + "2"} {
 		r.programs = append(r.programs, &program{world: w, name: name, id: name, disk: &disk{}, start: w.startSource})
 	}
@@ -105,7 +111,7 @@ func (r *replicas) forget(p *incarnation) {
 
 // atSource has people do something with a work of the second source. It takes no time: what they ask for may have to wait.
 func (w *World) atSource(do func(ctx context.Context, works workclient.ManifestWorkInterface, work *workv1.ManifestWork)) {
-	c, name := w.anyCluster(), "work"+strconv.Itoa(w.o.Works+w.random.intN(ownWorks))
+	c, name := w.anyCluster(), w.sources.names[w.random.intN(ownWorks)]
 	p := w.sources.programs[w.random.intN(len(w.sources.programs))]
 	work := &workv1.ManifestWork{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	w.fill(work)
@@ -147,6 +153,12 @@ func (w *World) deleteOwn() {
 }
 
 func (w *World) killSource() { w.kill(w.sources.programs[w.random.intN(len(w.sources.programs))]) }
+
+// lacks reports whether an object is one of a work that the second source does not have.
+func (r *replicas) lacks(cluster wire.ClusterName, object string) bool {
+	name, _, _ := strings.Cut(object, "-")
+	return slices.Contains(r.names, name) && !slices.ContainsFunc(r.vault.works(cluster), func(o *kubeapi.Object) bool { return o.GetName() == name })
+}
 
 // ownWorksOf returns the works of the second source for a cluster.
 func (w *World) ownWorksOf(cluster wire.ClusterName) []workv1.ManifestWork {

@@ -30,10 +30,7 @@ func (i wish) String() string {
 	if i.force {
 		text += " with force"
 	}
-	if i.orphaned {
-		text += ", orphaned"
-	}
-	return strings.TrimPrefix(text, ", ")
+	return text
 }
 
 // yields reports whether somebody else's value stays.
@@ -127,6 +124,9 @@ func terms(work *workv1.ManifestWork) string {
 		if text := all[name].String(); text != "" {
 			parts = append(parts, name+" "+text)
 		}
+	}
+	if o := work.Spec.DeleteOption; o != nil {
+		parts = append(parts, string(o.PropagationPolicy))
 	}
 	if len(parts) == 0 {
 		return ""

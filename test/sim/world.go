@@ -150,6 +150,8 @@ type cluster struct {
 	works  versioned.Interface  // likewise
 	agent  *program
 	disk   disk // of the agent
+	// restored says that its API was restored.
+	restored bool
 }
 
 // random is safe for concurrent use.
@@ -281,6 +283,7 @@ type program struct {
 	start   func(context.Context, *incarnation) error
 	running *incarnation // nil: it does not run
 	starts  int
+	plain   bool // it is of a version that knows OCM's protocol alone, from the next start on
 	disk    *disk
 	// received is told of each message. Optional.
 	received func(cloudevents.Event)
@@ -290,6 +293,7 @@ type program struct {
 type incarnation struct {
 	program *program
 	number  int // of this start of the program
+	plain   bool
 	cancel  context.CancelFunc
 	mu      sync.Mutex
 	killed  bool
@@ -300,7 +304,7 @@ type incarnation struct {
 func (p *program) run() {
 	ctx, cancel := context.WithCancel(background)
 	p.starts++
-	i := &incarnation{program: p, number: p.starts, cancel: cancel}
+	i := &incarnation{program: p, number: p.starts, plain: p.plain, cancel: cancel}
 	p.running = i
 	p.world.trace.note(p.name, "starts")
 	p.world.undone.started(p.name)
@@ -366,10 +370,14 @@ func (i *incarnation) way(api *kubeapi.Server) http.RoundTripper {
 // transport is the connection of the program to the broker. published is told of each message.
 func (i *incarnation) transport(published func()) transport.Transport {
 	w := i.program.world
-	return &link{
+	l := &link{
 		Transport: w.broker.Client(i.program.id), trace: w.trace, liar: w.liar, id: i.program.id, dead: i.dead, delay: w.flaky.publish, received: i.program.received,
 		published: published, online: func(is bool) { i.set(&i.online, is) },
 	}
+	if i.plain {
+		return plainTransport{l}
+	}
+	return l
 }
 
 // flaky decides what becomes of requests. It is safe for concurrent use.

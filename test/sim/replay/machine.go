@@ -77,8 +77,9 @@ type decision struct {
 
 // wrong is something that is not as it must be.
 type wrong struct {
-	At   time.Time `json:"at"`
-	Text string    `json:"text"`
+	At    time.Time `json:"at"`
+	Text  string    `json:"text"`
+	Works []string  `json:"works"` // that it is about, as cluster/name
 }
 
 // run runs a trial in a directory of its own, which is removed. What it writes about the seed is moved into keep; empty: it

@@ -17,7 +17,7 @@ type shrinker struct {
 	run    func(context.Context, trial) (*result, error)
 	seed   uint64
 	kind   string     // of what is wrong
-	work   string     // that it is about, as cluster/name; empty if it names none
+	works  []string   // that it is about, as cluster/name
 	all    []decision // of the whole run
 	kept   []decision
 	trials int
@@ -25,7 +25,7 @@ type shrinker struct {
 }
 
 func newShrinker(run func(context.Context, trial) (*result, error), seed uint64, first *result) *shrinker {
-	s := &shrinker{run: run, seed: seed, kind: kindOf(first.Wrong[0].Text), work: workOf(first.Wrong[0].Text), all: first.Decisions, began: time.Now()}
+	s := &shrinker{run: run, seed: seed, kind: kindOf(first.Wrong[0].Text), works: first.Wrong[0].Works, all: first.Decisions, began: time.Now()}
 	s.kept = slices.DeleteFunc(slices.Clone(s.all), func(d decision) bool { return d.LeftOut })
 	return s
 }
@@ -63,7 +63,9 @@ func shrink(ctx context.Context, m *machine, t trial, dir string) error {
 func (s *shrinker) search(ctx context.Context, at time.Time) error {
 	for _, g := range []group{
 		{"what comes later", func(d decision) bool { return d.At.After(at) }},
-		{"changes of other works", func(d decision) bool { return !d.Fault && s.work != "" && !slices.Contains(d.Works, s.work) }},
+		{"changes of other works", func(d decision) bool {
+			return !d.Fault && len(s.works) > 0 && !slices.ContainsFunc(d.Works, func(work string) bool { return slices.Contains(s.works, work) })
+		}},
 		{"all faults", func(d decision) bool { return d.Fault }},
 	} {
 		if err := s.without(ctx, []group{g}); err != nil {
@@ -209,17 +211,6 @@ func plural(n int, what string) string {
 }
 
 var names = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f-]{27}|\d+`)
-
-var clusterName, workName = regexp.MustCompile(`\bcluster\d+\b`), regexp.MustCompile(`\bwork\d+\b`)
-
-// workOf returns the work that a text is about, as cluster/name; empty if it names none.
-func workOf(text string) string {
-	cluster, work := clusterName.FindString(text), workName.FindString(text)
-	if cluster == "" || work == "" {
-		return ""
-	}
-	return cluster + "/" + work
-}
 
 // kindOf returns what is wrong without numbers, and without the details after a colon.
 func kindOf(text string) string {

@@ -40,7 +40,7 @@ func included(t *testing.T, text string) map[int]bool {
 // What remains is what the failure needs, and nothing else.
 func TestShrink(t *testing.T) {
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	first := &result{Wrong: []wrong{{start.Add(100 * time.Second), "work cluster1/work3 of generation 5 is not Applied: [{...}]"}}}
+	first := &result{Wrong: []wrong{{start.Add(100 * time.Second), "work cluster1/work3 of generation 5 is not Applied: [{...}]", []string{"cluster1/work3"}}}}
 	for n := 1; n <= 150; n++ {
 		first.Decisions = append(first.Decisions, decision{
 			Number: n, At: start.Add(time.Duration(n) * time.Second), Name: fmt.Sprint("kind", n%7), Fault: n%3 == 0, Works: []string{fmt.Sprint("cluster1/work", n%5)}[:n%2],
@@ -50,9 +50,9 @@ func TestShrink(t *testing.T) {
 		s := newShrinker(func(_ context.Context, tr trial) (*result, error) {
 			left := included(t, tr.leaveOut)
 			if slices.ContainsFunc(needed, func(n int) bool { return left[n] }) {
-				return &result{Wrong: []wrong{{start, "something else"}}}, nil
+				return &result{Wrong: []wrong{{At: start, Text: "something else"}}}, nil
 			}
-			return &result{Wrong: []wrong{{start, "work cluster2/work7 of generation 31 is not Applied: [{other}]"}}}, nil
+			return &result{Wrong: []wrong{{At: start, Text: "work cluster2/work7 of generation 31 is not Applied: [{other}]"}}}, nil
 		}, 7, first)
 		if err := s.search(t.Context(), first.Wrong[0].At); err != nil {
 			t.Fatal(err)

@@ -1,0 +1,6 @@
+//go:build !race
+
+package sim
+
+// usualSeeds is how many seeds go test runs.
+const usualSeeds = 25
