@@ -77,9 +77,16 @@ func (w *World) changeWork() {
 	_, _ = works.Update(background, work, metav1.UpdateOptions{})
 }
 
+// deleteWork deletes a work, of which all objects may be to stay at the last moment. Where programs sign, an agent that has just started may
+// refuse the spec that says so, and accept the deletion (docs/simulation.md, What it has found).
 func (w *World) deleteWork() {
 	c, name := w.anyWork()
-	_ = w.people.WorkV1().ManifestWorks(string(c.name)).Delete(background, name, metav1.DeleteOptions{})
+	works := w.people.WorkV1().ManifestWorks(string(c.name))
+	if work, err := works.Get(background, name, metav1.GetOptions{}); err == nil && w.random.chance(50) && w.o.Keys == "" && !ordinary(name) {
+		work.Spec.DeleteOption = &workv1.DeleteOption{PropagationPolicy: workv1.DeletePropagationPolicyTypeOrphan}
+		_, _ = works.Update(background, work, metav1.UpdateOptions{})
+	}
+	_ = works.Delete(background, name, metav1.DeleteOptions{})
 }
 
 // anyObject returns a ConfigMap of a cluster; nil if it has none.

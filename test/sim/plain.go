@@ -29,8 +29,8 @@ type plainTransport struct{ transport.Transport }
 
 // Publish publishes what is OCM's protocol in an event.
 func (t plainTransport) Publish(ctx context.Context, topic string, e cloudevents.Event) error {
-	said, any := plain(e)
-	if !any {
+	said, known := plain(e)
+	if !known {
 		return nil
 	}
 	return t.Transport.Publish(ctx, topic, said)
@@ -46,8 +46,8 @@ func (t plainTransport) Run(ctx context.Context, h transport.Handler) error {
 		}
 	}
 	h.Received = func(ctx context.Context, m transport.Message) {
-		var any bool
-		if m.Event, any = plain(m.Event); !any {
+		var known bool
+		if m.Event, known = plain(m.Event); !known {
 			m.Ack()
 			return
 		}
