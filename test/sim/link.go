@@ -34,6 +34,13 @@ func (l *liar) set(rate int) {
 	l.rate = rate
 }
 
+// lies reports whether a message may have another fate than to be delivered.
+func (l *liar) lies() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.rate > 0
+}
+
 // fate is chosen by what a message is.
 func (l *liar) fate(message string) (fate, time.Duration) {
 	l.mu.Lock()
