@@ -79,7 +79,7 @@ unit: ## Run the tests of the packages whose tests start no other program, 2 min
 	@hack/test.sh --unit
 
 .PHONY: test
-test: build ## Run the tests, 20 minutes on 2 cores. Needs Go, git and make; tests of programs that are not installed are left out, and the last line names them.
+test: build ## Run the tests, 16 minutes on 2 cores. Needs Go, git and make; tests of programs that are not installed are left out, and the last line names them.
 	@hack/test.sh
 
 .PHONY: check
