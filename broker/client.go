@@ -468,12 +468,7 @@ func (c *client) setTLS(secure *tls.Conn, files *tlsFiles) {
 
 // openWebSocket puts MQTT into a WebSocket, before the login.
 func (c *client) openWebSocket(path string) error {
-	socket, err := websocket.Server(c.socket, path, func() error {
-		if c.admit == nil {
-			return nil
-		}
-		return c.admit(0)
-	})
+	socket, err := websocket.Server(c.socket, path, func() error { return c.admit(0) }) // set before the first packet is read
 	if err == nil {
 		c.socket = socket
 	}

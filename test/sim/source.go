@@ -80,7 +80,7 @@ func (w *World) startSource(ctx context.Context, p *incarnation) error {
 func (w *World) newSource(p *incarnation) (*source.Client, error) {
 	c := source.Config{
 		SourceID: sourceProgram, Topics: opsTopics, Transport: p.transport(func() {}), Logger: w.logger.With("program", p.program.name),
-		Store: &door{vault: w.sources.vault, ask: func(what string) (time.Duration, kubeapi.Outcome) {
+		Store: &storeClient{vault: w.sources.vault, ask: func(what string) (time.Duration, kubeapi.Outcome) {
 			if p.dead() {
 				return 0, kubeapi.Lost
 			}

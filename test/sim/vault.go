@@ -97,8 +97,8 @@ func (v *vault) works(cluster wire.ClusterName) []*kubeapi.Object {
 	return found
 }
 
-// door is the way of one program to a vault, as a [store.Shared].
-type door struct {
+// storeClient is the way of one program to a vault, as a [store.Shared].
+type storeClient struct {
 	vault *vault
 	// ask returns how long a request takes, and what becomes of it.
 	ask func(what string) (time.Duration, kubeapi.Outcome)
@@ -107,11 +107,11 @@ type door struct {
 	epoch int64 // of the lease that the program has acquired; 0: none
 }
 
-var _ store.Shared = (*door)(nil)
+var _ store.Shared = (*storeClient)(nil)
 
-// pass sends a request. It returns what is wrong before it has an effect, and what the client is told afterwards.
-func (d *door) pass(ctx context.Context, what string) (before, after error) {
-	delay, outcome := d.ask(what)
+// request sends a request. It returns what is wrong before it has an effect, and what the client is told afterwards.
+func (s *storeClient) request(ctx context.Context, what string) (before, after error) {
+	delay, outcome := s.ask(what)
 	select {
 	case <-time.After(delay):
 	case <-ctx.Done():
@@ -127,33 +127,33 @@ func (d *door) pass(ctx context.Context, what string) (before, after error) {
 }
 
 // Open makes the vault, or reads it.
-func (d *door) Open(_ context.Context, _ wire.SourceID, initial store.Header, each func(store.Record) error) (store.Header, error) {
-	d.vault.mu.Lock()
-	defer d.vault.mu.Unlock()
-	if d.vault.header.Identity == "" {
-		d.vault.header = initial
+func (s *storeClient) Open(_ context.Context, _ wire.SourceID, initial store.Header, each func(store.Record) error) (store.Header, error) {
+	s.vault.mu.Lock()
+	defer s.vault.mu.Unlock()
+	if s.vault.header.Identity == "" {
+		s.vault.header = initial
 	}
-	d.vault.header.Version = max(d.vault.header.Version, initial.Version)
-	for _, r := range d.vault.newer(0) {
+	s.vault.header.Version = max(s.vault.header.Version, initial.Version)
+	for _, r := range s.vault.newer(0) {
 		if !r.Removed {
 			if err := each(r); err != nil {
 				return store.Header{}, err
 			}
 		}
 	}
-	return d.vault.header, nil
+	return s.vault.header, nil
 }
 
 // Update stores what change returns.
-func (d *door) Update(ctx context.Context, after int64, change store.ChangeFunc) error {
-	failure, unknown := d.pass(ctx, "update")
+func (s *storeClient) Update(ctx context.Context, after int64, change store.ChangeFunc) error {
+	failure, unknown := s.request(ctx, "update")
 	if failure != nil {
 		return failure
 	}
-	d.mu.Lock()
-	epoch := d.epoch
-	d.mu.Unlock()
-	v := d.vault
+	s.mu.Lock()
+	epoch := s.epoch
+	s.mu.Unlock()
+	v := s.vault
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if epoch > 0 && epoch != v.epoch {
@@ -172,25 +172,25 @@ func (d *door) Update(ctx context.Context, after int64, change store.ChangeFunc)
 }
 
 // Close does nothing.
-func (d *door) Close() error { return nil }
+func (s *storeClient) Close() error { return nil }
 
 // Changes returns what is newer than a version.
-func (d *door) Changes(ctx context.Context, after int64) (store.Header, []store.Record, error) {
-	failure, unknown := d.pass(ctx, "changes")
+func (s *storeClient) Changes(ctx context.Context, after int64) (store.Header, []store.Record, error) {
+	failure, unknown := s.request(ctx, "changes")
 	if failure != nil || unknown != nil {
 		return store.Header{}, nil, store.ErrUnavailable
 	}
-	d.vault.mu.Lock()
-	defer d.vault.mu.Unlock()
-	return d.vault.header, d.vault.newer(after), nil
+	s.vault.mu.Lock()
+	defer s.vault.mu.Unlock()
+	return s.vault.header, s.vault.newer(after), nil
 }
 
 // Follow tells of each change.
-func (d *door) Follow(ctx context.Context, changed func(int64)) error {
+func (s *storeClient) Follow(ctx context.Context, changed func(int64)) error {
 	for {
-		d.vault.mu.Lock()
-		version, next := d.vault.header.Version, d.vault.changed
-		d.vault.mu.Unlock()
+		s.vault.mu.Lock()
+		version, next := s.vault.header.Version, s.vault.changed
+		s.vault.mu.Unlock()
 		changed(version)
 		select {
 		case <-next:
@@ -201,10 +201,10 @@ func (d *door) Follow(ctx context.Context, changed func(int64)) error {
 }
 
 // Removed returns the removed works that are not confirmed.
-func (d *door) Removed(context.Context) ([]store.Record, error) {
-	d.vault.mu.Lock()
-	defer d.vault.mu.Unlock()
-	return slices.DeleteFunc(d.vault.newer(0), func(r store.Record) bool { return !r.Removed || r.Confirmed }), nil
+func (s *storeClient) Removed(context.Context) ([]store.Record, error) {
+	s.vault.mu.Lock()
+	defer s.vault.mu.Unlock()
+	return slices.DeleteFunc(s.vault.newer(0), func(r store.Record) bool { return !r.Removed || r.Confirmed }), nil
 }
 
 const (
@@ -214,11 +214,11 @@ const (
 )
 
 // Acquire waits for the lease.
-func (d *door) Acquire(ctx context.Context) (store.Lease, error) {
-	v := d.vault
+func (s *storeClient) Acquire(ctx context.Context) (store.Lease, error) {
+	v := s.vault
 	for {
 		sent := time.Now()
-		failure, unknown := d.pass(ctx, "acquire")
+		failure, unknown := s.request(ctx, "acquire")
 		v.mu.Lock()
 		wait, next := time.Until(v.expires), v.changed
 		if failure == nil && unknown == nil && wait <= 0 {
@@ -226,10 +226,10 @@ func (d *door) Acquire(ctx context.Context) (store.Lease, error) {
 			v.expires = time.Now().Add(leaseTime)
 			epoch := v.epoch
 			v.mu.Unlock()
-			d.mu.Lock()
-			d.epoch = epoch
-			d.mu.Unlock()
-			return &tenure{door: d, epoch: epoch, until: sent.Add(leaseTime - leaseMargin), renewed: make(chan struct{})}, nil
+			s.mu.Lock()
+			s.epoch = epoch
+			s.mu.Unlock()
+			return &tenure{client: s, epoch: epoch, until: sent.Add(leaseTime - leaseMargin), renewed: make(chan struct{})}, nil
 		}
 		v.mu.Unlock()
 		select {
@@ -243,8 +243,8 @@ func (d *door) Acquire(ctx context.Context) (store.Lease, error) {
 
 // tenure is a [store.Lease] of a vault.
 type tenure struct {
-	door  *door
-	epoch int64
+	client *storeClient
+	epoch  int64
 
 	mu      sync.Mutex
 	until   time.Time // how long its holder may publish
@@ -261,7 +261,7 @@ func (t *tenure) Hold(ctx context.Context) error {
 		case <-time.After(renewal):
 		}
 		sent := time.Now()
-		if failure, _ := t.door.pass(ctx, "renew"); failure == nil && !t.renew(sent, leaseTime) {
+		if failure, _ := t.client.request(ctx, "renew"); failure == nil && !t.renew(sent, leaseTime) {
 			return store.ErrLeaseLost
 		}
 	}
@@ -269,7 +269,7 @@ func (t *tenure) Hold(ctx context.Context) error {
 
 // renew makes the lease last for a time from now on; 0 releases it. It reports whether the lease is still this one.
 func (t *tenure) renew(sent time.Time, lasts time.Duration) bool {
-	v := t.door.vault
+	v := t.client.vault
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.epoch != t.epoch {

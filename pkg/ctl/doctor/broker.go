@@ -18,7 +18,6 @@ import (
 	"github.com/workwire/workwire/pkg/runtime/serve"
 	"github.com/workwire/workwire/pkg/transport/config"
 	"github.com/workwire/workwire/pkg/transport/mqtt"
-	"github.com/workwire/workwire/pkg/transport/proxy"
 	"github.com/workwire/workwire/pkg/wire"
 )
 
@@ -90,16 +89,14 @@ func (p *patient) address(ctx context.Context, configured string) []reachable {
 		p.fault("address", err, "set brokerHost to host:port, or to the URL of a WebSocket")
 		return nil
 	}
-	if p.Broker.UsesTLS() {
-		through, err := proxy.FromEnvironment(a.Host)
-		if err != nil {
-			p.fault("address", err, "correct HTTPS_PROXY")
-			return nil
-		}
-		if through != nil {
-			dial := func(ctx context.Context) (net.Conn, error) { return through.Dial(ctx, a.Host) }
-			return p.reached(ctx, "through the proxy "+through.String(), reachable{configured, a.Host, dial})
-		}
+	through, err := p.Broker.Proxy(a)
+	if err != nil {
+		p.fault("address", err, "correct HTTPS_PROXY")
+		return nil
+	}
+	if through != nil {
+		dial := func(ctx context.Context) (net.Conn, error) { return through.Dial(ctx, a.Host) }
+		return p.reached(ctx, "through the proxy "+through.String(), reachable{configured, a.Host, dial})
 	}
 	host, port, _ := net.SplitHostPort(a.Host) // ParseAddress has split it
 	lookupCtx, cancel := p.timeout(ctx)

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/workwire/workwire/pkg/transport/proxy"
 )
 
 // Addresses returns the addresses in BrokerHost, in their order.
@@ -58,6 +60,14 @@ func ParseAddress(text string) (Address, error) {
 		return a, fmt.Errorf("brokerHost: port %q of %q is no number from 1 to 65535", port, text)
 	}
 	return a, nil
+}
+
+// Proxy returns the proxy that connects to a, nil for none: that of the environment, for connections with TLS.
+func (c Config) Proxy(a Address) (*proxy.Proxy, error) {
+	if !c.UsesTLS() {
+		return nil, nil
+	}
+	return proxy.FromEnvironment(a.Host)
 }
 
 // HubIdentity returns what is hashed into the names of AppliedManifestWorks: HubName, or BrokerHost

@@ -59,9 +59,9 @@ func dial(ctx context.Context, broker config.Config, last endpoint) (dialed, err
 			if way.settings, err = broker.TLSConfig(host, certs); err != nil {
 				return dialed{}, err
 			}
-			if way.proxy, err = proxy.FromEnvironment(a.Host); err != nil {
-				return dialed{}, err
-			}
+		}
+		if way.proxy, err = broker.Proxy(a); err != nil {
+			return dialed{}, err
 		}
 		addresses := []string{a.Host} // the proxy looks it up
 		if way.proxy == nil {

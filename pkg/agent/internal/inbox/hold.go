@@ -98,7 +98,7 @@ func (b *Inbox) Asked(source wire.SourceID) {
 	if a == nil {
 		return
 	}
-	clear(a.disowned)
+	a.disowned = make(map[types.UID]struct{}, len(a.pending)) // a former one may be large
 	for uid := range a.pending {
 		a.disowned[uid] = struct{}{}
 	}
