@@ -213,6 +213,9 @@ func TestAgentOfARestoredCluster(t *testing.T) {
 // forgetWorks makes the first cluster as it was before it had works.
 func forgetWorks(w *world.World) {
 	w.Helper()
+	// First: without its AppliedManifestWork, the garbage collector deletes it.
+	objects := kubernetes.NewForConfigOrDie(w.Spokes[0].REST()).CoreV1().ConfigMaps(w.Targets[0])
+	kit.NoError(w, objects.Delete(w.Context(), "a", metav1.DeleteOptions{}))
 	amws := workclient.NewForConfigOrDie(w.Spokes[0].REST()).WorkV1().AppliedManifestWorks()
 	list, err := amws.List(w.Context(), metav1.ListOptions{})
 	kit.NoError(w, err)
@@ -224,6 +227,4 @@ func forgetWorks(w *world.World) {
 		kit.NoError(w, err)
 		kit.NoError(w, amws.Delete(w.Context(), amw.Name, metav1.DeleteOptions{}))
 	}
-	objects := kubernetes.NewForConfigOrDie(w.Spokes[0].REST()).CoreV1().ConfigMaps(w.Targets[0])
-	kit.NoError(w, objects.Delete(w.Context(), "a", metav1.DeleteOptions{}))
 }
