@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/workwire/workwire/pkg/agent"
+	"github.com/workwire/workwire/pkg/agent/membership"
 	"github.com/workwire/workwire/pkg/agent/policy"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/runtime/command"
@@ -43,6 +44,7 @@ type options struct {
 	takesOver       string
 	transport       string
 	transportConfig string
+	joinSecret      string
 	clientID        string
 	codecs          []string
 	trustedKeys     string
@@ -108,7 +110,9 @@ func (o *options) sections() []command.Section {
 		}},
 		{Title: "The broker", Bind: func(fs *pflag.FlagSet) {
 			fs.StringVar(&o.transport, "transport", o.transport, "transport to the sources; only mqtt is supported")
-			fs.StringVar(&o.transportConfig, "transport-config", o.transportConfig, "YAML file with the broker's address, credentials and topics; required")
+			fs.StringVar(&o.transportConfig, "transport-config", o.transportConfig, "YAML file with the broker's address, credentials and topics; required unless --join-secret is set")
+			fs.StringVar(&o.joinSecret, "join-secret", o.joinSecret, "NAMESPACE/NAME of the Secret of the cluster with a token of workctl token create, in place of --transport-config: "+
+				"the agent joins with it, keeps its certificate there and renews it, see docs/join.md; default: none")
 			fs.StringVar(&o.clientID, "client-id", o.clientID, "MQTT client id, unique at the broker; default: <cluster name>-agent")
 			fs.DurationVar(&o.digestInterval, "digest-interval", o.digestInterval,
 				"time between the digests of all works that sources compare with their own, to find lost messages; at least 1s, 0 for never")
@@ -225,8 +229,11 @@ func (o *options) validate() []error {
 }
 
 func (o *options) readTransport() []error {
+	if o.joinSecret != "" {
+		return o.validateJoin()
+	}
 	if o.transportConfig == "" {
-		return []error{errors.New("--transport-config is required; set it to a YAML file with the broker's address")}
+		return []error{errors.New("--transport-config is required; set it to a YAML file with the broker's address, or set --join-secret")}
 	}
 	broker, err := config.Load(o.transportConfig)
 	if err != nil {
@@ -367,6 +374,10 @@ func (o *options) run(ctx context.Context) error {
 		var term *agent.Term
 		began := func(t leader.Term) { term = &agent.Term{Lease: string(t.Lease), Transitions: t.Transitions} }
 		return leader.Run(ctx, leader.Config{Options: o.leader, REST: kubeConfig, Term: began, Logger: logger}, func(ctx context.Context) error {
+			member, err := o.join(ctx, kubeConfig, running, logger)
+			if err != nil || ctx.Err() != nil {
+				return err
+			}
 			transport, err := mqtt.New(mqtt.Config{Broker: o.broker, ClientID: o.clientID, Logger: logger, Registerer: registry})
 			if err != nil {
 				return err
@@ -380,7 +391,10 @@ func (o *options) run(ctx context.Context) error {
 				return err
 			}
 			running.agent.Store(a)
-			return a.Run(ctx)
+			members, ctx := errgroup.WithContext(ctx)
+			members.Go(func() error { return member.run(ctx) })
+			members.Go(func() error { return a.Run(ctx) })
+			return members.Wait()
 		})
 	})
 	return group.Wait()
@@ -401,7 +415,10 @@ func (o *options) agentConfig() agent.Config {
 
 // standby is the agent of this process, which has none until it leads. A replica on standby is
 // healthy.
-type standby struct{ agent atomic.Pointer[agent.Agent] }
+type standby struct {
+	agent  atomic.Pointer[agent.Agent]
+	member atomic.Pointer[membership.Membership] // while there is no agent
+}
 
 // checks returns the checks of /readyz.
 func (s *standby) checks() []serve.Check {
@@ -415,6 +432,9 @@ func (s *standby) checks() []serve.Check {
 func (s *standby) check(of func(*agent.Agent) error) error {
 	if a := s.agent.Load(); a != nil {
 		return of(a)
+	}
+	if m := s.member.Load(); m != nil {
+		return m.Ready()
 	}
 	return nil
 }

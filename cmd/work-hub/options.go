@@ -66,6 +66,8 @@ type options struct {
 
 	broker   config.Config   // read by validate
 	selector labels.Selector // parsed by validate; nil: all clusters
+
+	joins joinOptions
 }
 
 func newOptions() *options {
@@ -83,6 +85,7 @@ func newOptions() *options {
 		logging:          logging.NewOptions(),
 		tracing:          otlp.NewOptions(),
 		maxGroups:        hub.DefaultMaxClusterGroups,
+		joins:            newJoinOptions(),
 	}
 }
 
@@ -122,6 +125,7 @@ func (o *options) sections() []command.Section {
 			fs.StringSliceVar(&o.requireSealing, "require-sealing", o.requireSealing, "clusters that get no spec in clear, also without a file in --seal-keys, comma-separated; * for all (default none)")
 			fs.StringVar(&o.clientID, "client-id", o.clientID, "MQTT client id, the same for this hub's replicas and otherwise unique at the broker (default <source id>-hub, with --cluster-selector and a hash of it: <source id>-hub-<hash>)")
 		}},
+		{Title: "Joining", Bind: o.joins.addFlags},
 		{Title: "Replicas", Bind: o.leader.AddFlags},
 		{Title: "Metrics and health", Bind: func(fs *pflag.FlagSet) {
 			o.serve.AddFlags(fs)
@@ -182,6 +186,7 @@ func (o *options) validate() []error {
 		errs = append(errs, errors.New("--require-sealing needs --seal-keys: the directory with the keys of the clusters"))
 	}
 	errs = append(errs, o.readTransport(valid)...)
+	errs = append(errs, o.joins.validate(o.broker, o.transportConfig)...)
 	errs = append(errs, o.kube.Validate()...)
 	if valid {
 		if o.clientID == "" {
@@ -310,6 +315,9 @@ func (o *options) run(ctx context.Context, logs io.Writer) error {
 	config.REST, config.Transport, config.Audit, config.TracerProvider = kubeConfig, transport, records, traces.TracerProvider()
 	config.Registerer, config.Logger = registry, logger
 	if err := o.setKeys(config); err != nil {
+		return err
+	}
+	if config.Joining, err = o.joining(logger); err != nil {
 		return err
 	}
 	h, err := hub.New(*config)

@@ -244,7 +244,7 @@ func (h *Hub) buildGlobal(client versioned.Interface, recorder record.EventRecor
 		}
 		h.global = append(h.global, component{name: ControllerTTL, run: c.Run})
 	}
-	return nil
+	return h.buildJoins(client)
 }
 
 // buildClusterSets creates the controllers of cluster sets.

@@ -124,6 +124,8 @@ type Config struct {
 	RequestTimeout time.Duration
 	// Workers is the number of finalizers, and of statuses, that are written at a time; default 16.
 	Workers int
+	// Joining lets clusters join over the broker (docs/join.md); it needs ControllerClusters. Default: none can.
+	Joining *Joining
 	// HubAbsence, for tests; default 1m.
 	HubAbsence time.Duration
 	// InstanceInterval, for tests; default 30s.
@@ -196,6 +198,9 @@ func (c *Config) Validate() []error {
 	}
 	if c.AutoRegister && withoutClusters {
 		errs = append(errs, fmt.Errorf("AutoRegister needs the controller %s, which Controllers disables", ControllerClusters))
+	}
+	if c.Joining != nil && withoutClusters {
+		errs = append(errs, fmt.Errorf("Joining needs the controller %s, which Controllers disables", ControllerClusters))
 	}
 	if c.ClusterSelector == nil {
 		return errs

@@ -99,21 +99,28 @@ type Config struct {
 	MaximumPacketSize uint32
 }
 
-// PEM is PEM text: the path of a file, which is read again when it changes, or the text itself. At
-// most one field is set.
+// PEM is PEM text: the path of a file, which is read again when it changes, or the text itself, or what a program returns, which
+// is asked again like a file. At most one field is set.
 type PEM struct {
 	File string
 	Data []byte
+	Read func() ([]byte, error)
 }
 
-// IsEmpty reports whether neither field is set.
-func (p PEM) IsEmpty() bool { return p.File == "" && len(p.Data) == 0 }
+// IsEmpty reports whether no field is set.
+func (p PEM) IsEmpty() bool { return p.File == "" && len(p.Data) == 0 && p.Read == nil }
+
+// Changes reports whether the text may become another one.
+func (p PEM) Changes() bool { return p.File != "" || p.Read != nil }
 
 func (p PEM) read() ([]byte, error) {
-	if p.File == "" {
-		return p.Data, nil
+	switch {
+	case p.Read != nil:
+		return p.Read()
+	case p.File != "":
+		return os.ReadFile(p.File) // the error contains the operation and the path
 	}
-	return os.ReadFile(p.File) // the error contains the operation and the path
+	return p.Data, nil
 }
 
 // WithDefaults returns c with defaults in its zero fields.

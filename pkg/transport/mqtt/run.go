@@ -59,7 +59,7 @@ func (t *Transport) Run(ctx context.Context, h transport.Handler) error {
 	}
 	var group sync.WaitGroup
 	group.Go(func() { r.serveConnections(ctx) })
-	if b := t.cfg.Broker; b.CA.File != "" || b.ClientCert.File != "" || b.ClientKey.File != "" {
+	if b := t.cfg.Broker; b.CA.Changes() || b.ClientCert.Changes() || b.ClientKey.Changes() {
 		group.Go(func() { r.watchCertificates(ctx) })
 	}
 	<-manager.Done()

@@ -109,6 +109,7 @@ keys (a list of dicts: name, args, and volume or none).
 */}}
 {{- define "workwire.deployment" -}}
 {{- $root := .root }}
+{{- if not .join }}
 ---
 apiVersion: v1
 kind: ConfigMap
@@ -120,6 +121,7 @@ metadata:
 data:
   transport.yaml: |
     {{- include "workwire.transport" $root | nindent 4 }}
+{{- end }}
 ---
 apiVersion: apps/v1
 kind: Deployment
@@ -137,9 +139,11 @@ spec:
     metadata:
       labels:
         {{- include "workwire.labels" .name | nindent 8 }}
+      {{- if not .join }}
       annotations:
         # Not read again while it runs.
         checksum/config: {{ include "workwire.transport" $root | sha256sum }}
+      {{- end }}
     spec:
       serviceAccountName: {{ .account }}
       {{- with $root.Values.imagePullSecrets }}
@@ -169,7 +173,11 @@ spec:
         imagePullPolicy: {{ $root.Values.image.pullPolicy }}
         args:
         - {{ .identity | quote }}
+        {{- if .join }}
+        - {{ printf "--join-secret=%s/%s" $root.Release.Namespace .join | quote }}
+        {{- else }}
         - --transport-config=/etc/workwire/config/transport.yaml
+        {{- end }}
         {{- if .state }}
         - --state-dir=/var/lib/workwire/state
         {{- end }}
@@ -234,12 +242,14 @@ spec:
         securityContext:
           {{- include "workwire.container-security" . | nindent 10 }}
         volumeMounts:
+        {{- if not .join }}
         - name: config
           mountPath: /etc/workwire/config
           readOnly: true
         - name: broker
           mountPath: /etc/workwire/broker
           readOnly: true
+        {{- end }}
         - name: listener
           mountPath: /etc/workwire/listener
           readOnly: true
@@ -255,6 +265,7 @@ spec:
         {{- end }}
         {{- end }}
       volumes:
+      {{- if not .join }}
       - name: config
         configMap:
           name: {{ .name }}
@@ -262,6 +273,7 @@ spec:
         secret:
           secretName: {{ .values.brokerSecret }}
           defaultMode: 0440
+      {{- end }}
       - name: listener
         projected:
           defaultMode: 0440

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/workwire/workwire/pkg/hub"
+	"github.com/workwire/workwire/pkg/transport/config"
+	"github.com/workwire/workwire/pkg/transport/mqtt"
+)
+
+// joinOptions are the flags for clusters that join over the broker.
+type joinOptions struct {
+	enabled           bool
+	certFile, keyFile string
+	validity, rejoin  time.Duration
+}
+
+func newJoinOptions() joinOptions {
+	return joinOptions{validity: hub.DefaultCertificateValidity, rejoin: hub.DefaultRejoinWithin}
+}
+
+func (o *joinOptions) addFlags(fs *pflag.FlagSet) {
+	fs.BoolVar(&o.enabled, "join", o.enabled, "let clusters join over the broker with tokens of workctl token create, and renew their certificates, see docs/join.md; "+
+		"tokens are Secrets in the namespace of the Lease")
+	fs.StringVar(&o.certFile, "join-authority-cert-file", o.certFile, "PEM file with the certificate of the authority that signs approved CertificateSigningRequests of agents; read again for each "+
+		"(default none, and another signer signs those of the signer name workwire.dev/work-agent)")
+	fs.StringVar(&o.keyFile, "join-authority-key-file", o.keyFile, "PEM file with its key")
+	fs.DurationVar(&o.validity, "join-certificate-validity", o.validity, "how long certificates are valid that this hub signs; agents renew them at two thirds of it; at least 1m")
+	fs.DurationVar(&o.rejoin, "rejoin-within", o.rejoin, "how long after the end of its certificate a cluster may get another one without a new token; 0 for never")
+}
+
+// validate reports every fault, with broker from the transport configuration of the hub.
+func (o *joinOptions) validate(broker config.Config, file string) []error {
+	var errs []error
+	if (o.certFile == "") != (o.keyFile == "") {
+		errs = append(errs, errors.New("--join-authority-cert-file and --join-authority-key-file belong together: set both, or neither"))
+	}
+	if !o.enabled {
+		if o.certFile != "" {
+			errs = append(errs, errors.New("--join-authority-cert-file needs --join"))
+		}
+		return errs
+	}
+	if o.validity < time.Minute {
+		errs = append(errs, fmt.Errorf("--join-certificate-validity must be at least 1m, got %s", o.validity))
+	}
+	if o.rejoin < 0 {
+		errs = append(errs, fmt.Errorf("--rejoin-within must not be negative, got %s", o.rejoin))
+	}
+	if broker.BrokerHost != "" && (broker.ClientCert.IsEmpty() || broker.CA.IsEmpty()) {
+		errs = append(errs, fmt.Errorf("--join needs clientCertFile, clientKeyFile and caFile in %s: the hub signs its answers with that certificate", file))
+	}
+	if o.certFile != "" {
+		if _, err := tls.LoadX509KeyPair(o.certFile, o.keyFile); err != nil {
+			errs = append(errs, fmt.Errorf("--join-authority-cert-file, --join-authority-key-file: %w", err))
+		}
+	}
+	return errs
+}
+
+// joining returns what answers requests to join; nil without --join.
+func (o *options) joining(logger *slog.Logger) (*hub.Joining, error) {
+	if !o.joins.enabled {
+		return nil, nil
+	}
+	broker := o.broker
+	broker.SessionExpiry = time.Minute // clusters ask again
+	transport, err := mqtt.New(mqtt.Config{Broker: broker, ClientID: o.clientID + "-joins", Logger: logger.With("connection", "joins")})
+	if err != nil {
+		return nil, err
+	}
+	j := &hub.Joining{
+		Transport: transport, Namespace: o.leader.Namespace, Validity: o.joins.validity, Rejoin: o.joins.rejoin,
+		Certificate: func() (tls.Certificate, error) {
+			certs, err := o.broker.Certificates()
+			if err != nil {
+				return tls.Certificate{}, err
+			}
+			return tls.X509KeyPair(certs.ClientCert, certs.ClientKey)
+		},
+		Trust: func() ([]byte, error) {
+			certs, err := o.broker.Certificates()
+			return certs.CA, err
+		},
+	}
+	if o.joins.certFile != "" {
+		j.Authority = func() (tls.Certificate, error) { return tls.LoadX509KeyPair(o.joins.certFile, o.joins.keyFile) }
+	}
+	return j, nil
+}

@@ -1,0 +1,35 @@
+package v1alpha1
+
+// Names of joining (docs/join.md).
+const (
+	// AgentSignerName is the signer name of CertificateSigningRequests for the certificates of agents. Who may approve
+	// and sign for it decides which clusters get in.
+	AgentSignerName = "workwire.dev/work-agent"
+	// JoinTokenSecretType is the type of the Secrets of the hub's namespace that have what it keeps of a token.
+	JoinTokenSecretType = "workwire.dev/join-token"
+	// JoinTokenNamePrefix begins the names of those Secrets; the id of the token follows.
+	JoinTokenNamePrefix = "workwire-join-token-"
+	// JoinTokenKey is the key of such a Secret whose value is the token without its secret half, as JSON.
+	JoinTokenKey = "grant"
+	// MembershipTokenKey is the key of the Secret of a cluster whose value is the token that it joins with.
+	MembershipTokenKey = "token"
+
+	// DeviceAnnotationKey annotates a ManagedCluster with the hash of the device key that has joined as it. The hub writes it.
+	DeviceAnnotationKey = "workwire.dev/device"
+	// JoinTokenLabelKey labels a ManagedCluster with the id of the token that it has joined with. The hub writes it, and counts by it.
+	JoinTokenLabelKey = "workwire.dev/join-token"
+	// CertificateExpiresAnnotationKey annotates a ManagedCluster with when the last certificate expires that it got over the
+	// broker, in RFC 3339. The hub writes it.
+	CertificateExpiresAnnotationKey = "workwire.dev/certificate-expires"
+	// RevokedAnnotationKey annotates a ManagedCluster whose device gets no certificate any more, with when and why that was
+	// decided. workctl clusters revoke writes it.
+	RevokedAnnotationKey = "workwire.dev/revoked"
+
+	// FirstAnnotationKey annotates a CertificateSigningRequest of a cluster that has had no certificate: when it is issued, the
+	// hub accepts the cluster.
+	FirstAnnotationKey = "workwire.dev/first-certificate"
+	// SourceLabelKey labels a CertificateSigningRequest with the hub that has made it, which signs no others.
+	SourceLabelKey = "workwire.dev/source"
+	// ClusterLabelKey labels a CertificateSigningRequest with the cluster that asks.
+	ClusterLabelKey = "workwire.dev/cluster"
+)

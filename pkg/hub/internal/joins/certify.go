@@ -1,0 +1,190 @@
+package joins
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/workwire/workwire/pkg/apis/workwire/v1alpha1"
+	"github.com/workwire/workwire/pkg/security/certificates"
+	"github.com/workwire/workwire/pkg/security/enrolment"
+	"github.com/workwire/workwire/pkg/wire"
+)
+
+// certify brings CertificateSigningRequests on: signs what is approved, and answers who waits.
+func (j *Joins) certify(ctx context.Context) {
+	for {
+		name, ended := j.queue.Get()
+		if ended {
+			return
+		}
+		after, err := j.advance(ctx, name)
+		switch {
+		case ctx.Err() != nil:
+		case err != nil:
+			j.cfg.Logger.Warn("a CertificateSigningRequest was not handled, retrying", "csr", name, "error", err)
+			j.queue.AddRateLimited(name)
+		default:
+			j.queue.Forget(name)
+			if after > 0 {
+				j.queue.AddAfter(name, after)
+			}
+		}
+		j.queue.Done(name)
+	}
+}
+
+// advance takes the next step with a CertificateSigningRequest, and returns when to look at it again.
+func (j *Joins) advance(ctx context.Context, name string) (after time.Duration, err error) {
+	object, found, err := j.csrs.GetStore().GetByKey(name)
+	csr, ok := object.(*certificatesv1.CertificateSigningRequest)
+	if err != nil || !found || !ok {
+		return 0, err
+	}
+	client := j.cfg.Client.CertificatesV1().CertificateSigningRequests()
+	age, kept := time.Since(csr.CreationTimestamp.Time), keptDone
+	switch {
+	case !decided(csr):
+		kept = keptOpen
+	case has(csr, certificatesv1.CertificateDenied), has(csr, certificatesv1.CertificateFailed):
+		j.tell(ctx, name, enrolment.Answer{Reason: enrolment.Denied, Message: "the CertificateSigningRequest " + name + " was denied, or could not be signed"})
+	case len(csr.Status.Certificate) == 0:
+		return 0, j.sign(ctx, csr)
+	default:
+		if err := j.issued(ctx, csr); err != nil {
+			return 0, err
+		}
+	}
+	if age < kept {
+		return kept - age, nil
+	}
+	if err := client.Delete(ctx, name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &csr.UID}}); !apierrors.IsNotFound(err) {
+		return 0, err
+	}
+	return 0, nil
+}
+
+func has(csr *certificatesv1.CertificateSigningRequest, condition certificatesv1.RequestConditionType) bool {
+	return slices.ContainsFunc(csr.Status.Conditions, func(c certificatesv1.CertificateSigningRequestCondition) bool { return c.Type == condition })
+}
+
+// parse returns the cluster that a CertificateSigningRequest is for, and its key. It returns an error if it is not one of an agent.
+func parse(csr *certificatesv1.CertificateSigningRequest) (wire.ClusterName, *ecdsa.PublicKey, error) {
+	block, _ := pem.Decode(csr.Spec.Request)
+	if block == nil {
+		return "", nil, errors.New("the request has no PEM")
+	}
+	parsed, err := x509.ParseCertificateRequest(block.Bytes)
+	if err != nil {
+		return "", nil, err
+	}
+	cluster := wire.ClusterName(parsed.Subject.CommonName)
+	if parsed, err = enrolment.CheckCSR(block.Bytes, cluster); err != nil {
+		return "", nil, err
+	}
+	for _, usage := range csr.Spec.Usages {
+		if usage != certificatesv1.UsageDigitalSignature && usage != certificatesv1.UsageClientAuth {
+			return "", nil, fmt.Errorf("the usage %q is not that of an agent", usage)
+		}
+	}
+	return cluster, parsed.PublicKey.(*ecdsa.PublicKey), nil // as CheckCSR has found
+}
+
+// sign issues the certificate of an approved CertificateSigningRequest; nothing without an authority.
+func (j *Joins) sign(ctx context.Context, csr *certificatesv1.CertificateSigningRequest) error {
+	if j.cfg.Authority == nil || !has(csr, certificatesv1.CertificateApproved) {
+		return nil
+	}
+	csr = csr.DeepCopy()
+	cluster, public, err := parse(csr)
+	if err != nil {
+		csr.Status.Conditions = append(csr.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
+			Type: certificatesv1.CertificateFailed, Status: corev1.ConditionTrue, Reason: "NotOfAnAgent", Message: err.Error(), LastUpdateTime: metav1.Now(),
+		})
+	} else {
+		authority, err := j.cfg.Authority()
+		if err != nil {
+			return err
+		}
+		if csr.Status.Certificate, err = certificates.IssueAgent(authority, string(cluster), public, j.cfg.Validity, time.Now()); err != nil {
+			return err
+		}
+	}
+	_, err = j.cfg.Client.CertificatesV1().CertificateSigningRequests().UpdateStatus(ctx, csr, metav1.UpdateOptions{})
+	return err
+}
+
+// issued notes on the ManagedCluster until when its certificate is valid, accepts the cluster if it is its first, and gives the
+// certificate to who waits for it. Nothing of that happens for a certificate that nobody has asked for over the broker.
+func (j *Joins) issued(ctx context.Context, csr *certificatesv1.CertificateSigningRequest) error {
+	request := j.waiting(csr.Name)
+	if request == "" {
+		return nil
+	}
+	again := func(err error) error {
+		j.wait(csr.Name, request)
+		return err
+	}
+	name, _, err := parse(csr)
+	if err != nil {
+		return err
+	}
+	block, _ := pem.Decode(csr.Status.Certificate)
+	if block == nil {
+		return errors.New("the certificate has no PEM")
+	}
+	cert, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return fmt.Errorf("read the certificate: %w", err)
+	}
+	cluster, ok := j.cfg.Cluster.Latest(types.NamespacedName{Name: string(name)})
+	if !ok || knownOf(cluster).Revoked {
+		return nil
+	}
+	change := map[string]any{"metadata": map[string]any{"annotations": map[string]any{
+		v1alpha1.CertificateExpiresAnnotationKey: cert.NotAfter.UTC().Format(time.RFC3339),
+	}}}
+	if csr.Annotations[v1alpha1.FirstAnnotationKey] == "true" && knownOf(cluster).Expires.IsZero() {
+		change["spec"] = map[string]any{"hubAcceptsClient": true}
+	}
+	if !cert.NotAfter.Equal(knownOf(cluster).Expires) {
+		patch, err := json.Marshal(change)
+		if err != nil {
+			return again(err)
+		}
+		written, err := j.cfg.Writer.ClusterV1().ManagedClusters().Patch(ctx, string(name), types.MergePatchType, patch, metav1.PatchOptions{})
+		if err != nil {
+			return again(fmt.Errorf("accept the cluster %s: %w", name, err))
+		}
+		j.cfg.Cluster.Wrote(written)
+	}
+	trust, err := j.cfg.Trust()
+	if err != nil {
+		return again(err)
+	}
+	if !j.quiet() {
+		j.cfg.Logger.Info("a cluster gets a certificate", "cluster", name, "expires", cert.NotAfter)
+	}
+	j.results.WithLabelValues("Issued").Inc()
+	j.publish(ctx, enrolment.Answer{Request: request, Certificate: csr.Status.Certificate, Trust: trust})
+	return nil
+}
+
+// tell answers who waits for a CertificateSigningRequest.
+func (j *Joins) tell(ctx context.Context, csr string, a enrolment.Answer) {
+	if a.Request = j.waiting(csr); a.Request != "" {
+		j.publish(ctx, a)
+	}
+}

@@ -1,0 +1,291 @@
+// Package joins lets clusters in that ask over the broker (docs/join.md): it answers their requests, makes their
+// ManagedClusters and CertificateSigningRequests, and signs the approved ones if it has an authority.
+//
+//	j, err := joins.New(joins.Config{Client: clients, Clusters: informers.ManagedClusters(), ...})
+//	...
+//	err = j.Run(ctx)
+//
+// What becomes of a request is decided by package enrolment. A request writes to the API only once its sender has shown that it has
+// the device key that it names, that it read the challenge, and a token of the hub or a device that has joined. Requests have a connection
+// and a queue of their own, so that no number of them delays the works of clusters; those beyond what the hub handles are dropped, and
+// clusters ask again.
+package joins
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/flowcontrol"
+	"k8s.io/client-go/util/workqueue"
+
+	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
+	"github.com/workwire/workwire/pkg/apis/workwire/v1alpha1"
+	"github.com/workwire/workwire/pkg/client/clientset/versioned"
+	"github.com/workwire/workwire/pkg/hub/internal/controller"
+	"github.com/workwire/workwire/pkg/runtime/required"
+	"github.com/workwire/workwire/pkg/security/enrolment"
+	"github.com/workwire/workwire/pkg/transport"
+	"github.com/workwire/workwire/pkg/wire"
+)
+
+// Bounds of what requests cost.
+const (
+	queued   = 512                // requests that wait
+	workers  = 4                  // requests, and certificates, that are handled at a time
+	perSec   = 100                // answers
+	keptDone = time.Hour          // CertificateSigningRequests that are decided
+	keptOpen = 7 * 24 * time.Hour // CertificateSigningRequests that nobody approves
+)
+
+// byToken is the index of ManagedClusters by the token that they have joined with.
+const byToken = "join-token"
+
+const defaultValidity = 90 * 24 * time.Hour
+
+// Config configures [Joins].
+type Config struct {
+	// Client reads and writes Secrets and CertificateSigningRequests, Clusters ManagedClusters; required.
+	Client  kubernetes.Interface
+	Writer  versioned.Interface
+	Cluster *controller.Cache[*clusterv1.ManagedCluster]
+	// Namespace has the Secrets of tokens; required.
+	Namespace string
+	// Source is the id of the hub, Topics those of the transport; required.
+	Source wire.SourceID
+	Topics wire.Topics
+	// Transport is a connection of its own to the broker; required. Run runs it.
+	Transport transport.Transport
+	// Certificate is that of the hub at the broker, which signs answers; Trust are the authorities that agents are to trust, in PEM.
+	// Both are called for each answer; required.
+	Certificate func() (tls.Certificate, error)
+	Trust       func() ([]byte, error)
+	// Authority signs approved CertificateSigningRequests; nil: somebody else does.
+	Authority func() (tls.Certificate, error)
+	// Validity of certificates that Authority signs, default 90 days, and how long after the end of its certificate a device may come back.
+	Validity, Rejoin time.Duration
+	// Registerer gets the metric workwire_hub_join_requests_total; default none.
+	Registerer prometheus.Registerer
+	// Logger gets a line for each cluster that is let in or refused, at most 10 a second; default slog.Default().
+	Logger *slog.Logger
+}
+
+// Joins answers requests. Its methods are safe for concurrent use.
+type Joins struct {
+	cfg        Config
+	topics     enrolment.Topics
+	challenges *enrolment.Challenges
+	requests   chan enrolment.Proven
+	answers    flowcontrol.RateLimiter
+	lines      flowcontrol.RateLimiter
+	results    *prometheus.CounterVec
+	queue      workqueue.TypedRateLimitingInterface[string] // names of CertificateSigningRequests
+	csrs       cache.SharedIndexInformer
+	tokens     cache.SharedIndexInformer
+
+	registering sync.Mutex // held while a cluster joins with a token
+
+	mu    sync.Mutex
+	asked map[string]string // guarded by mu: the request that waits for a CertificateSigningRequest
+}
+
+// New returns what answers requests. It does no I/O. It reports every fault of cfg.
+func New(cfg Config) (*Joins, error) {
+	if err := required.Fields(cfg, "Client", "Writer", "Cluster", "Namespace", "Source", "Transport", "Certificate", "Trust"); err != nil {
+		return nil, fmt.Errorf("joins: %w", err)
+	}
+	topics, err := enrolment.TopicsOf(cfg.Topics, cfg.Source)
+	if err != nil {
+		return nil, fmt.Errorf("joins: %w", err)
+	}
+	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
+	cfg.Validity = cmp.Or(cfg.Validity, defaultValidity)
+	j := &Joins{
+		cfg: cfg, topics: topics, challenges: enrolment.NewChallenges(), requests: make(chan enrolment.Proven, queued),
+		answers: flowcontrol.NewTokenBucketRateLimiter(perSec, 2*perSec), lines: flowcontrol.NewTokenBucketRateLimiter(10, 50),
+		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](100*time.Millisecond, 30*time.Second)),
+		asked: make(map[string]string),
+		results: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: "workwire", Subsystem: "hub", Name: "join_requests_total",
+			Help: "Requests of clusters to join or to renew a certificate, by what became of them: Issued, Invalid, Dropped, or the reason of docs/join.md.",
+		}, []string{"result"}),
+	}
+	j.csrs = cache.NewSharedIndexInformer(cache.NewFilteredListWatchFromClient(cfg.Client.CertificatesV1().RESTClient(), "certificatesigningrequests", "",
+		func(o *metav1.ListOptions) {
+			o.FieldSelector = fields.OneTermEqualSelector("spec.signerName", v1alpha1.AgentSignerName).String()
+			o.LabelSelector = v1alpha1.SourceLabelKey + "=" + string(cfg.Source)
+		}), &certificatesv1.CertificateSigningRequest{}, 0, nil)
+	j.tokens = cache.NewSharedIndexInformer(cache.NewFilteredListWatchFromClient(cfg.Client.CoreV1().RESTClient(), "secrets", cfg.Namespace,
+		func(o *metav1.ListOptions) {
+			o.FieldSelector = fields.OneTermEqualSelector("type", v1alpha1.JoinTokenSecretType).String()
+		}), &corev1.Secret{}, 0, nil)
+	changed := func(object any) {
+		if csr, ok := object.(*certificatesv1.CertificateSigningRequest); ok {
+			j.queue.Add(csr.Name)
+		}
+	}
+	_, err = j.csrs.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: changed, UpdateFunc: func(_, object any) { changed(object) }})
+	if err == nil {
+		err = cfg.Cluster.AddIndexers(cache.Indexers{byToken: func(object any) ([]string, error) {
+			if m, err := meta.Accessor(object); err == nil && m.GetLabels()[v1alpha1.JoinTokenLabelKey] != "" {
+				return []string{m.GetLabels()[v1alpha1.JoinTokenLabelKey]}, nil
+			}
+			return nil, nil
+		}})
+	}
+	if err == nil && cfg.Registerer != nil {
+		err = cfg.Registerer.Register(j.results)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("joins: %w", err)
+	}
+	return j, nil
+}
+
+// Run answers requests until ctx ends; it returns nil then, when everything that it started has ended. It must be called once.
+func (j *Joins) Run(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	defer j.queue.ShutDown()
+	group.Go(func() error { j.csrs.RunWithContext(ctx); return nil })
+	group.Go(func() error { j.tokens.RunWithContext(ctx); return nil })
+	group.Go(func() error {
+		<-ctx.Done()
+		j.queue.ShutDown()
+		return nil
+	})
+	if !cache.WaitForCacheSync(ctx.Done(), j.csrs.HasSynced, j.tokens.HasSynced) || !j.cfg.Cluster.WaitForSync(ctx) {
+		return group.Wait()
+	}
+	for range workers {
+		group.Go(func() error { j.handle(ctx); return nil })
+		group.Go(func() error { j.certify(ctx); return nil })
+	}
+	group.Go(func() error {
+		return j.cfg.Transport.Run(ctx, transport.Handler{Subscriptions: []string{j.topics.Requests()}, Received: j.receive})
+	})
+	return group.Wait()
+}
+
+// Ready returns why no requests are answered; nil if they are.
+func (j *Joins) Ready(context.Context) error {
+	if !j.csrs.HasSynced() || !j.tokens.HasSynced() {
+		return errors.New("tokens and CertificateSigningRequests have not been read yet; the hub needs the rights in docs/join.md")
+	}
+	return nil
+}
+
+// receive queues a request; one that finds no room is dropped, and its cluster asks again.
+func (j *Joins) receive(_ context.Context, m transport.Message) {
+	m.Ack()
+	if m.Err != nil {
+		j.results.WithLabelValues("Invalid").Inc()
+		return
+	}
+	request, err := enrolment.ReadRequest(m.Event, j.cfg.Source)
+	if err != nil {
+		j.results.WithLabelValues("Invalid").Inc()
+		if !j.quiet() {
+			j.cfg.Logger.Info("a request to join cannot be used", "error", err)
+		}
+		return
+	}
+	select {
+	case j.requests <- request:
+	default:
+		j.results.WithLabelValues("Dropped").Inc()
+	}
+}
+
+// quiet reports whether clients have caused too many lines.
+func (j *Joins) quiet() bool { return !j.lines.TryAccept() }
+
+func (j *Joins) handle(ctx context.Context) {
+	for {
+		select {
+		case request := <-j.requests:
+			answer := j.answer(ctx, request)
+			if answer.Reason == "" {
+				continue
+			}
+			j.results.WithLabelValues(string(answer.Reason)).Inc()
+			if answer.Reason != enrolment.Challenged {
+				if !j.quiet() {
+					j.cfg.Logger.Info("a cluster asks for a certificate", "cluster", request.Cluster, "reason", answer.Reason, "message", answer.Message)
+				}
+			}
+			j.publish(ctx, answer)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// publish answers a request, unless there are too many answers.
+func (j *Joins) publish(ctx context.Context, a enrolment.Answer) {
+	if !j.answers.TryAccept() {
+		return
+	}
+	hub, err := j.cfg.Certificate()
+	if err == nil {
+		event, signErr := a.Sign(j.cfg.Source, hub)
+		if err = signErr; err == nil {
+			err = j.cfg.Transport.Publish(ctx, j.topics.Answers(a.Request), event)
+		}
+	}
+	if err != nil && ctx.Err() == nil {
+		if !j.quiet() {
+			j.cfg.Logger.Warn("a request to join was not answered", "error", err)
+		}
+	}
+}
+
+// grant returns what the hub has of a token; nil if it has none.
+func (j *Joins) grant(id string) *enrolment.Grant {
+	if id == "" {
+		return nil
+	}
+	object, found, err := j.tokens.GetStore().GetByKey(j.cfg.Namespace + "/" + v1alpha1.JoinTokenNamePrefix + id)
+	secret, ok := object.(*corev1.Secret)
+	if err != nil || !found || !ok {
+		return nil
+	}
+	var g enrolment.Grant
+	if err := json.Unmarshal(secret.Data[v1alpha1.JoinTokenKey], &g); err != nil || g.ID() != id {
+		if !j.quiet() {
+			j.cfg.Logger.Warn("the Secret of a token cannot be used: delete it", "secret", secret.Name, "error", err)
+		}
+		return nil
+	}
+	return &g
+}
+
+// wait notes that a request waits for a CertificateSigningRequest.
+func (j *Joins) wait(csr, request string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.asked[csr] = request
+}
+
+// waiting returns the request that waits for a CertificateSigningRequest, and forgets it; empty for none.
+func (j *Joins) waiting(csr string) string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	request := j.asked[csr]
+	delete(j.asked, csr)
+	return request
+}

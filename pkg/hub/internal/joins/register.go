@@ -1,0 +1,175 @@
+package joins
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"maps"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
+	"github.com/workwire/workwire/pkg/apis/workwire/v1alpha1"
+	"github.com/workwire/workwire/pkg/security/enrolment"
+)
+
+// answer decides about a request, and writes what follows from that. An answer without a reason is not to be sent: the certificate
+// follows by itself.
+func (j *Joins) answer(ctx context.Context, p enrolment.Proven) enrolment.Answer {
+	now := time.Now()
+	if !j.challenges.Answered(p, now) {
+		return enrolment.Answer{Request: p.ID, Reason: enrolment.Challenged, Challenge: j.challenges.New(p.DeviceHash, now)}
+	}
+	grant := j.grant(p.Token)
+	if grant != nil {
+		// One at a time: a token must not be used once more than it may.
+		j.registering.Lock()
+		defer j.registering.Unlock()
+	}
+	cluster, _ := j.cfg.Cluster.Latest(types.NamespacedName{Name: string(p.Cluster)})
+	verdict := enrolment.Decide(p, grant, j.used(p), knownOf(cluster), j.cfg.Rejoin, now)
+	if verdict.Reason != "" {
+		return enrolment.Answer{Request: p.ID, Reason: verdict.Reason, Message: verdict.Message}
+	}
+	name := csrName(p)
+	if err := j.register(ctx, p, cluster, grant, verdict, name); err != nil {
+		if !j.quiet() {
+			j.cfg.Logger.Warn("a cluster that may join was not registered", "cluster", p.Cluster, "error", err)
+		}
+		return enrolment.Answer{Request: p.ID, Reason: enrolment.Busy, Message: "the hub could not write to its API server"}
+	}
+	j.wait(name, p.ID)
+	j.queue.Add(name) // it may have been answered before
+	if verdict.Approve {
+		return enrolment.Answer{Request: p.ID}
+	}
+	return enrolment.Answer{Request: p.ID, Reason: enrolment.WaitForApproval, Message: "kubectl certificate approve " + name}
+}
+
+// used returns how many other clusters have joined with the token of a request.
+func (j *Joins) used(p enrolment.Proven) (n int) {
+	if p.Token == "" {
+		return 0
+	}
+	for _, cluster := range j.cfg.Cluster.LatestList(byToken, p.Token) {
+		if cluster.Name != string(p.Cluster) {
+			n++
+		}
+	}
+	return n
+}
+
+// knownOf returns what a ManagedCluster, nil if there is none, says of who has joined as it.
+func knownOf(cluster *clusterv1.ManagedCluster) enrolment.Known {
+	if cluster == nil {
+		return enrolment.Known{}
+	}
+	expires, _ := time.Parse(time.RFC3339, cluster.Annotations[v1alpha1.CertificateExpiresAnnotationKey])
+	_, revoked := cluster.Annotations[v1alpha1.RevokedAnnotationKey]
+	return enrolment.Known{
+		Exists: true, Device: cluster.Annotations[v1alpha1.DeviceAnnotationKey], Token: cluster.Labels[v1alpha1.JoinTokenLabelKey], Revoked: revoked,
+		Deleting: cluster.DeletionTimestamp != nil, Expires: expires,
+	}
+}
+
+// csrName returns the name of the CertificateSigningRequest of a request: the same for the same key.
+func csrName(p enrolment.Proven) string {
+	sum := sha256.Sum256(p.CSR)
+	return fmt.Sprintf("workwire-%s-%s", p.Cluster, hex.EncodeToString(sum[:6]))
+}
+
+// register makes the ManagedCluster or has it remember the device, and makes and perhaps approves the CertificateSigningRequest. Each
+// step may have been taken before.
+func (j *Joins) register(
+	ctx context.Context, p enrolment.Proven, cluster *clusterv1.ManagedCluster, grant *enrolment.Grant, verdict enrolment.Verdict, name string,
+) error {
+	known := knownOf(cluster)
+	if verdict.Register {
+		if err := j.remember(ctx, p, cluster, grant); err != nil {
+			return fmt.Errorf("register the cluster: %w", err)
+		}
+	}
+	first := known.Device != p.DeviceHash || known.Expires.IsZero()
+	csr, err := j.request(ctx, p, name, first)
+	if err != nil {
+		return fmt.Errorf("make the CertificateSigningRequest %s: %w", name, err)
+	}
+	if !verdict.Approve || decided(csr) {
+		return nil
+	}
+	csr = csr.DeepCopy()
+	csr.Status.Conditions = append(csr.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
+		Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "Joined", LastUpdateTime: metav1.Now(),
+		Message: map[bool]string{true: "let in by the token " + p.Token, false: "its device has joined before"}[first],
+	})
+	if _, err := j.cfg.Client.CertificatesV1().CertificateSigningRequests().UpdateApproval(ctx, name, csr, metav1.UpdateOptions{}); err != nil {
+		return fmt.Errorf("approve the CertificateSigningRequest %s: %w", name, err)
+	}
+	return nil
+}
+
+// remember makes the ManagedCluster, or writes the device to the one that is there.
+func (j *Joins) remember(ctx context.Context, p enrolment.Proven, cluster *clusterv1.ManagedCluster, grant *enrolment.Grant) error {
+	clusters := j.cfg.Writer.ClusterV1().ManagedClusters()
+	labels := map[string]string{v1alpha1.JoinTokenLabelKey: grant.ID()}
+	maps.Copy(labels, grant.Labels)
+	if cluster == nil {
+		created, err := clusters.Create(ctx, &clusterv1.ManagedCluster{
+			ObjectMeta: metav1.ObjectMeta{Name: string(p.Cluster), Labels: labels, Annotations: map[string]string{v1alpha1.DeviceAnnotationKey: p.DeviceHash}},
+		}, metav1.CreateOptions{})
+		if err == nil {
+			j.cfg.Cluster.Created(created)
+		}
+		return err
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"resourceVersion": cluster.ResourceVersion, "labels": labels,
+		"annotations": map[string]any{v1alpha1.DeviceAnnotationKey: p.DeviceHash, v1alpha1.CertificateExpiresAnnotationKey: nil},
+	}})
+	if err != nil {
+		return err
+	}
+	written, err := clusters.Patch(ctx, cluster.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	if err == nil {
+		j.cfg.Cluster.Wrote(written)
+	}
+	return err
+}
+
+// request returns the CertificateSigningRequest of a request, and makes it if there is none.
+func (j *Joins) request(ctx context.Context, p enrolment.Proven, name string, first bool) (*certificatesv1.CertificateSigningRequest, error) {
+	if object, found, err := j.csrs.GetStore().GetByKey(name); err == nil && found {
+		return object.(*certificatesv1.CertificateSigningRequest), nil
+	}
+	csr := &certificatesv1.CertificateSigningRequest{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
+			v1alpha1.ClusterLabelKey: string(p.Cluster), v1alpha1.SourceLabelKey: string(j.cfg.Source),
+		}},
+		Spec: certificatesv1.CertificateSigningRequestSpec{
+			Request: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: p.CSR}), SignerName: v1alpha1.AgentSignerName,
+			Usages: []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth},
+		},
+	}
+	if first {
+		csr.Annotations = map[string]string{v1alpha1.FirstAnnotationKey: "true"}
+	}
+	client := j.cfg.Client.CertificatesV1().CertificateSigningRequests()
+	created, err := client.Create(ctx, csr, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		return client.Get(ctx, name, metav1.GetOptions{})
+	}
+	return created, err
+}
+
+// decided reports whether somebody has approved or denied a CertificateSigningRequest, or signing it has failed.
+func decided(csr *certificatesv1.CertificateSigningRequest) bool {
+	return len(csr.Status.Conditions) > 0
+}
