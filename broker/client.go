@@ -51,6 +51,7 @@ type client struct {
 	expiry        uint32       // session expiry in seconds
 	noProblemInfo bool         // the client wants no reason strings
 	disconnected  session.Disconnect
+	ends          *time.Timer // the connection of a joiner; nil for others
 
 	sess       *session.Conn // nil until the session is established
 	senderDone chan struct{} // nil until the sender runs
@@ -202,9 +203,15 @@ func (c *client) establish(pk *packet.Connect) bool {
 	c.maxPacketSize, c.noProblemInfo = int(pk.MaximumPacketSize), pk.NoProblemInfo
 	c.done = make(chan struct{})
 	c.server.takeOver(c)
+	expiry, will := pk.SessionExpiry, pk.Will
+	if c.id.Role == acl.Joiner {
+		// It asks, reads the answer and goes: nothing of it outlives that.
+		expiry, will = 0, nil
+		c.ends = time.AfterFunc(joinerTime, func() { c.disconnect(errJoinerTime) })
+	}
 	sess, present := c.server.router.Connect(session.Connect{
-		ID: c.sessionID, Owner: c.id.String(), Credential: c.credential, CleanStart: pk.CleanStart, Expiry: pk.SessionExpiry,
-		ReceiveMaximum: pk.ReceiveMaximum, Will: pk.Will,
+		ID: c.sessionID, Owner: c.id.String(), Credential: c.credential, CleanStart: pk.CleanStart, Expiry: expiry,
+		ReceiveMaximum: pk.ReceiveMaximum, Will: will,
 	})
 	c.sess, c.expiry = sess, sess.Expiry()
 	c.role = c.server.roles.of(c.id.Role)
@@ -426,6 +433,9 @@ func (c *client) finish() {
 		return // no CONNECT was accepted
 	}
 	defer close(c.done)
+	if c.ends != nil {
+		c.ends.Stop()
+	}
 	defer c.server.conns.CompareAndDelete(c.sessionID, c)
 	if c.sess == nil {
 		return

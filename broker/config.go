@@ -201,7 +201,7 @@ type User struct {
 	// when they start. A configuration file cannot set it.
 	Password string `json:"-"`
 
-	// Role is agent, source, monitor or observer.
+	// Role is agent, source, joiner, monitor or observer.
 	Role acl.Role `json:"role"`
 
 	// ID is the cluster of an agent or the id of a source; default Username.

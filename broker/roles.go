@@ -15,7 +15,7 @@ type roleTraffic struct{ clients, messages, received atomic.Int64 }
 type roles map[acl.Role]*roleTraffic
 
 func newRoles() roles {
-	return roles{acl.Agent: {}, acl.Source: {}, acl.Monitor: {}, acl.Observer: {}}
+	return roles{acl.Agent: {}, acl.Source: {}, acl.Monitor: {}, acl.Observer: {}, acl.Joiner: {}}
 }
 
 // of returns the traffic of a role. Of a role that does not exist nobody sees it.

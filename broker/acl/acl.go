@@ -1,6 +1,6 @@
 // Package acl decides which MQTT topics a client of the broker may use.
 //
-// A client has one [Identity]: it is the agent of one cluster, one source, a monitor or an observer. The topics
+// A client has one [Identity]: it is the agent of one cluster, one source, a joiner, a monitor or an observer. The topics
 // of the protocol (docs/protocol.md, Topics) name the source and the cluster they belong to, so the
 // identity alone decides, without a table:
 //
@@ -10,6 +10,9 @@
 //	source S      sources/S/clusters/<any>/sourceevents sources/S/clusters/{+,<any>}/agentevents
 //	              sources/S/sourcebroadcast            clusters/{+,<any>}/agentbroadcast
 //	                                                   sources/S/clusters/-/sourceevents
+//	joiner        sources/<any>/joinrequests           sources/<any>/joinanswers/<any>, no wildcard
+//	              (also agents)                        (also agents)
+//	source S      sources/S/joinanswers/<any>          sources/S/joinrequests
 //	monitor       nothing                              $SYS/…
 //	observer      nothing                              all of these topics, without a "$share/" prefix
 //
@@ -33,6 +36,8 @@ const (
 	Agent   Role = "agent"   // the agent of the cluster that Identity.ID names
 	Source  Role = "source"  // the source (hub) that Identity.ID names
 	Monitor Role = "monitor" // reads the broker's statistics below $SYS/ and nothing else
+	// Joiner asks to join (docs/join.md), and reads answers whose topic it knows. Many clusters are one.
+	Joiner Role = "joiner"
 	// Observer reads the events of all sources and agents, Secrets in them too: for workctl tail.
 	Observer Role = "observer"
 )
@@ -61,9 +66,9 @@ const (
 // (docs/protocol.md, Topics).
 func (i Identity) Validate() error {
 	switch i.Role {
-	case Agent, Source, Monitor, Observer:
+	case Agent, Source, Joiner, Monitor, Observer:
 	default:
-		return fmt.Errorf("role %q is unknown; use agent, source, monitor or observer", i.Role)
+		return fmt.Errorf("role %q is unknown; use agent, source, joiner, monitor or observer", i.Role)
 	}
 	if !isID(i.ID) {
 		return fmt.Errorf("id %q of role %s must consist of 1 to %d lower-case letters, digits and dashes", i.ID, i.Role, maxID)
@@ -94,11 +99,11 @@ func Allow(id Identity, action Action, topic string) bool {
 		return false
 	}
 	if id.Role == Observer {
-		return action == Subscribe && !t.shared // a group would take messages from their reader
+		return action == Subscribe && !t.shared && !t.joins() // a group would take messages from their reader
 	}
 	switch action {
 	case Publish:
-		return !t.shared && t.cluster != wildcard && t.source != wildcard && mayPublish(id, t)
+		return !t.shared && t.cluster != wildcard && t.source != wildcard && t.answer != wildcard && mayPublish(id, t)
 	case Subscribe:
 		return maySubscribe(id, t)
 	}
@@ -108,9 +113,11 @@ func Allow(id Identity, action Action, topic string) bool {
 func mayPublish(id Identity, t topicFilter) bool {
 	switch id.Role {
 	case Agent:
-		return (t.kind == agentEvents || t.kind == agentBroadcast) && t.cluster == id.ID
+		return (t.kind == agentEvents || t.kind == agentBroadcast) && t.cluster == id.ID || t.kind == joinRequests
 	case Source:
-		return (t.kind == sourceEvents || t.kind == sourceBroadcast) && t.source == id.ID
+		return (t.kind == sourceEvents || t.kind == sourceBroadcast || t.kind == joinAnswers) && t.source == id.ID
+	case Joiner:
+		return t.kind == joinRequests
 	}
 	return false
 }
@@ -118,9 +125,11 @@ func mayPublish(id Identity, t topicFilter) bool {
 func maySubscribe(id Identity, t topicFilter) bool {
 	switch id.Role {
 	case Agent:
-		return t.kind == sourceEvents && t.cluster == id.ID || t.kind == sourceBroadcast
+		return t.kind == sourceEvents && t.cluster == id.ID || t.kind == sourceBroadcast || t.readsAnswer()
+	case Joiner:
+		return t.readsAnswer()
 	case Source:
-		return t.kind == agentEvents && t.source == id.ID || t.kind == agentBroadcast ||
+		return (t.kind == agentEvents || t.kind == joinRequests) && t.source == id.ID || t.kind == agentBroadcast ||
 			t.kind == sourceEvents && t.source == id.ID && t.cluster == instances
 	}
 	return false
@@ -137,6 +146,8 @@ const (
 	agentEvents     = "agentevents"
 	sourceBroadcast = "sourcebroadcast"
 	agentBroadcast  = "agentbroadcast"
+	joinRequests    = "joinrequests"
+	joinAnswers     = "joinanswers"
 )
 
 // topicFilter is a parsed topic of the protocol. source and cluster are an id, "+", or empty if the
@@ -144,7 +155,16 @@ const (
 type topicFilter struct {
 	shared          bool
 	source, cluster string
+	answer          string // the id of a request, of joinAnswers
 	kind            string
+}
+
+func (t topicFilter) joins() bool { return t.kind == joinRequests || t.kind == joinAnswers }
+
+// readsAnswer reports whether the filter is the topic of the answers to one request: its id is random, and only who has made
+// it knows it.
+func (t topicFilter) readsAnswer() bool {
+	return t.kind == joinAnswers && !t.shared && t.source != wildcard && t.answer != wildcard
 }
 
 func parse(topic string) (topicFilter, bool) {
@@ -162,7 +182,10 @@ func parse(topic string) (topicFilter, bool) {
 	case len(levels) == 5 && (t.kind == sourceEvents || t.kind == agentEvents):
 		t.source, t.cluster = levels[1], levels[3]
 		return t, isWord(levels[0]) && isWord(levels[2]) && isIDOrWildcard(t.source) && isIDOrWildcard(t.cluster)
-	case len(levels) == 3 && t.kind == sourceBroadcast:
+	case len(levels) == 4 && levels[2] == joinAnswers:
+		t.kind, t.source, t.answer = joinAnswers, levels[1], levels[3]
+		return t, isWord(levels[0]) && isIDOrWildcard(t.source) && isIDOrWildcard(t.answer)
+	case len(levels) == 3 && (t.kind == sourceBroadcast || t.kind == joinRequests):
 		t.source = levels[1]
 		return t, isWord(levels[0]) && isIDOrWildcard(t.source)
 	case len(levels) == 3 && t.kind == agentBroadcast:

@@ -13,6 +13,7 @@ var (
 	source   = acl.Identity{Role: acl.Source, ID: "hub1"}
 	monitor  = acl.Identity{Role: acl.Monitor, ID: "watch"}
 	observer = acl.Identity{Role: acl.Observer, ID: "ops"}
+	joiner   = acl.Identity{Role: acl.Joiner, ID: "joiner"}
 )
 
 // TestAttempts checks the rules with the attempts of all brokers.
@@ -83,6 +84,32 @@ func TestAllow(t *testing.T) {
 		{observer, pub, "clusters/ops/agentbroadcast", false},
 		{observer, pub, "sources/ops/sourcebroadcast", false},
 
+		{joiner, pub, "sources/hub1/joinrequests", true},
+		{joiner, sub, "sources/hub1/joinanswers/4f", true},
+		{agent, pub, "sources/hub1/joinrequests", true},
+		{agent, sub, "sources/hub1/joinanswers/4f", true},
+		{source, sub, "sources/hub1/joinrequests", true},
+		{source, pub, "sources/hub1/joinanswers/4f", true},
+		{joiner, sub, "sources/hub1/joinanswers/+", false},
+		{joiner, sub, "sources/+/joinanswers/4f", false},
+		{joiner, sub, "$share/g/sources/hub1/joinanswers/4f", false},
+		{joiner, sub, "sources/hub1/joinrequests", false},
+		{joiner, pub, "sources/hub1/joinanswers/4f", false},
+		{joiner, pub, "sources/+/joinrequests", false},
+		{joiner, sub, "sources/hub1/joinanswers/#", false},
+		{joiner, sub, "sources/+/clusters/joiner/sourceevents", false},
+		{joiner, sub, "sources/hub1/sourcebroadcast", false},
+		{joiner, pub, "clusters/joiner/agentbroadcast", false},
+		{joiner, pub, "sources/hub1/clusters/joiner/agentevents", false},
+		{agent, sub, "sources/hub1/joinanswers/+", false},
+		{agent, sub, "sources/hub1/joinrequests", false},
+		{source, sub, "sources/+/joinrequests", false},
+		{source, sub, "sources/hub2/joinrequests", false},
+		{source, pub, "sources/hub2/joinanswers/4f", false},
+		{source, sub, "sources/hub1/joinanswers/4f", false},
+		{observer, sub, "sources/+/joinanswers/+", false},
+		{observer, sub, "sources/hub1/joinrequests", false},
+
 		{acl.Identity{}, sub, "sources/+/sourcebroadcast", false},
 		{acl.Identity{Role: acl.Agent}, sub, "sources/+/sourcebroadcast", false},
 		{acl.Identity{Role: acl.Agent, ID: "+"}, sub, "sources/+/clusters/+/sourceevents", false},
@@ -125,7 +152,15 @@ func FuzzAllow(f *testing.F) {
 		f.Add(topic, "c1", true)
 		f.Add(topic, "hub1", false)
 	}
+	f.Add("sources/hub1/joinanswers/4f", "c1", true)
 	f.Fuzz(func(t *testing.T, topic, id string, isAgent bool) {
+		if strings.HasSuffix(topic, "/joinrequests") || strings.Contains(topic, "/joinanswers/") {
+			who := acl.Identity{Role: acl.Joiner, ID: id}
+			if acl.Allow(who, acl.Subscribe, topic) && (strings.ContainsAny(topic, "+#$") || !strings.Contains(topic, "/joinanswers/")) {
+				t.Errorf("%v may subscribe to %q", who, topic)
+			}
+			return // these topics are not of one agent
+		}
 		who := acl.Identity{Role: acl.Source, ID: id}
 		if isAgent {
 			who.Role = acl.Agent

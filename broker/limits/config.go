@@ -19,6 +19,8 @@ const (
 
 	DefaultAgentMessagesPerSecond  = 2_000
 	DefaultAgentBytesPerSecond     = 8 << 20
+	DefaultJoinerMessagesPerSecond = 6_000 // 50 clusters
+	DefaultJoinerBytesPerSecond    = 1 << 20
 	DefaultSourceMessagesPerSecond = 40_000
 	DefaultSourceBytesPerSecond    = 256 << 20
 )
@@ -73,6 +75,8 @@ type Config struct {
 	// Agent and Source limit what one identity of the role sends; defaults
 	// [DefaultAgentMessagesPerSecond] and so on. After a pause, a client may send what it is allowed
 	// in a quarter of a second at once. Above that the broker reads more slowly from its connections.
+	// Joiner limits all clusters together that ask to join.
+	Joiner Rate `json:"joiner,omitzero"`
 	Agent  Rate `json:"agent,omitzero"`
 	Source Rate `json:"source,omitzero"`
 
@@ -103,6 +107,7 @@ func (c Config) WithDefaults() Config {
 	c.PasswordChecks = cmp.Or(c.PasswordChecks, most)
 	c.Handshakes = cmp.Or(c.Handshakes, most)
 	c.Agent = c.Agent.withDefaults(DefaultAgentMessagesPerSecond, DefaultAgentBytesPerSecond)
+	c.Joiner = c.Joiner.withDefaults(DefaultJoinerMessagesPerSecond, DefaultJoinerBytesPerSecond)
 	c.Source = c.Source.withDefaults(DefaultSourceMessagesPerSecond, DefaultSourceBytesPerSecond)
 	c.LogLinesPerSecond = cmp.Or(c.LogLinesPerSecond, DefaultLogLinesPerSecond)
 	return c
@@ -123,6 +128,8 @@ func (c Config) Validate() error {
 		{"handshakes", int64(c.Handshakes)},
 		{"agent.messagesPerSecond", int64(c.Agent.MessagesPerSecond)},
 		{"agent.bytesPerSecond", c.Agent.BytesPerSecond},
+		{"joiner.messagesPerSecond", int64(c.Joiner.MessagesPerSecond)},
+		{"joiner.bytesPerSecond", c.Joiner.BytesPerSecond},
 		{"source.messagesPerSecond", int64(c.Source.MessagesPerSecond)},
 		{"source.bytesPerSecond", c.Source.BytesPerSecond},
 		{"logLinesPerSecond", int64(c.LogLinesPerSecond)},
@@ -136,8 +143,11 @@ func (c Config) Validate() error {
 
 // rate returns what id may send. A monitor may send what an agent may.
 func (c Config) rate(id acl.Identity) Rate {
-	if id.Role == acl.Source {
+	switch id.Role {
+	case acl.Source:
 		return c.Source
+	case acl.Joiner:
+		return c.Joiner
 	}
 	return c.Agent
 }

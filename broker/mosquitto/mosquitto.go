@@ -158,6 +158,8 @@ func rules(users []broker.User) (string, error) {
 		switch id.Role {
 		case acl.Monitor:
 			return "", fmt.Errorf("user %s: monitors are not supported", u.Username)
+		case acl.Joiner:
+			return "", fmt.Errorf("user %s: joiners are not supported: all clusters that join would have one client id", u.Username)
 		case acl.Observer:
 			out += "user " + u.Username + "\n" + observerRules + "\n"
 		case acl.Agent:

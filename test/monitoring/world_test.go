@@ -4,6 +4,7 @@ package monitoring
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"net"
 	"net/http"
@@ -27,6 +28,7 @@ import (
 	"github.com/workwire/workwire/pkg/security/signing"
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/transport/config"
+	"github.com/workwire/workwire/pkg/transport/memory"
 	"github.com/workwire/workwire/pkg/transport/mqtt"
 	"github.com/workwire/workwire/pkg/wire"
 	"github.com/workwire/workwire/test/kit"
@@ -103,6 +105,10 @@ func (w *monitored) startHub() {
 		kit.NoError(w, kube.CountRequests(c.REST, w.hub))
 		c.Transport, c.Sign, c.Seal, c.Audit, c.Registerer = w.transport(w.hub, source), signer.Sign, sealer, w.records(w.hub), w.hub
 		c.AutoRegister, c.AutoAccept = true, true
+		c.Joining = &hub.Joining{ // for its metrics
+			Transport: memory.NewBroker().Client("joins"), Namespace: "default", Certificate: func() (tls.Certificate, error) { return tls.Certificate{}, nil },
+			Trust: func() ([]byte, error) { return nil, nil },
+		}
 	})
 	_, err = h.Dashboard(hub.DashboardOptions{}) // for its metrics
 	kit.NoError(w, err)

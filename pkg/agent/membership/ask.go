@@ -43,7 +43,12 @@ func (m *Membership) ask(ctx context.Context) error {
 	request := enrolment.Request{
 		ID: enrolment.NewID(), Source: token.Source, Cluster: m.cfg.Cluster, Device: device, CSR: k.csr, Token: token.ID(),
 	}
-	connection, err := m.cfg.Connect(m.identity(), "join-"+request.ID)
+	broker := m.identity()
+	id := string(m.cfg.Cluster) + "/join" // begins with the user's name: RabbitMQ's rules ask for that
+	if broker.Username != "" {
+		id = broker.Username + "/" + request.ID
+	}
+	connection, err := m.cfg.Connect(broker, id)
 	if err != nil {
 		return err
 	}
@@ -86,12 +91,22 @@ func (m *Membership) converse(
 	ctx context.Context, k keys, request enrolment.Request, send func(enrolment.Request) error, connected <-chan struct{}, answers <-chan transport.Message,
 ) error {
 	state := errors.New("the broker could not be reached, or refused this client; the lines before say why")
+	silent := errors.New("the hub has not answered: it does not run, or not with --join")
+	repeat := time.NewTicker(m.cfg.Patience / 2)
+	defer repeat.Stop()
 	for {
 		select {
+		case <-repeat.C:
+			if state != silent { //nolint:errorlint // this one
+				continue
+			}
+			if err := send(request); err != nil {
+				state = fmt.Errorf("send the request: %w", err)
+			}
 		case <-ctx.Done():
 			return state
 		case <-connected:
-			state = errors.New("the hub has not answered: it does not run, or not with --join")
+			state = silent
 			if err := send(request); err != nil {
 				state = fmt.Errorf("send the request: %w", err)
 			}

@@ -123,6 +123,9 @@ func (j *Joins) sign(ctx context.Context, csr *certificatesv1.CertificateSigning
 		}
 	}
 	_, err = j.cfg.Client.CertificatesV1().CertificateSigningRequests().UpdateStatus(ctx, csr, metav1.UpdateOptions{})
+	if apierrors.IsConflict(err) {
+		return nil // the informer will say what has changed
+	}
 	return err
 }
 
@@ -150,7 +153,10 @@ func (j *Joins) issued(ctx context.Context, csr *certificatesv1.CertificateSigni
 		return fmt.Errorf("read the certificate: %w", err)
 	}
 	cluster, ok := j.cfg.Cluster.Latest(types.NamespacedName{Name: string(name)})
-	if !ok || knownOf(cluster).Revoked {
+	if !ok {
+		return again(fmt.Errorf("there is no ManagedCluster %s", name))
+	}
+	if knownOf(cluster).Revoked {
 		return nil
 	}
 	change := map[string]any{"metadata": map[string]any{"annotations": map[string]any{

@@ -1,0 +1,349 @@
+package integration
+
+import (
+	"context"
+	"crypto/tls"
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/workwire/workwire/broker"
+	"github.com/workwire/workwire/broker/acl"
+	"github.com/workwire/workwire/broker/brokertest"
+	"github.com/workwire/workwire/pkg/agent"
+	"github.com/workwire/workwire/pkg/agent/membership"
+	"github.com/workwire/workwire/pkg/apis/workwire/v1alpha1"
+	"github.com/workwire/workwire/pkg/client/clientset/versioned"
+	"github.com/workwire/workwire/pkg/ctl/join"
+	"github.com/workwire/workwire/pkg/hub"
+	"github.com/workwire/workwire/pkg/security/enrolment"
+	"github.com/workwire/workwire/pkg/transport"
+	"github.com/workwire/workwire/pkg/transport/config"
+	"github.com/workwire/workwire/pkg/transport/mqtt"
+	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/test/kit"
+	"github.com/workwire/workwire/test/kit/world"
+)
+
+// joining is a world with a hub that lets clusters join: its broker has certificates, and none for agents.
+type joining struct {
+	*secured
+	hub      *world.Hub
+	planes   *kubernetes.Clientset // of the hub
+	clusters versioned.Interface
+	validity time.Duration
+	rejoin   time.Duration
+}
+
+func newJoining(t *testing.T, change func(*joining)) *joining {
+	t.Helper()
+	w := &joining{secured: &secured{World: newWorld(t), dir: t.TempDir()}, validity: time.Hour, rejoin: time.Hour}
+	w.configure()
+	if change != nil {
+		change(w)
+	}
+	w.planes, w.clusters = kubernetes.NewForConfigOrDie(w.Hub.REST()), versioned.NewForConfigOrDie(w.Hub.REST())
+	w.Broker = brokertest.Start(w, broker.Config{
+		Listeners: []broker.Listener{{Address: "127.0.0.1:0", TLS: &broker.ListenerTLS{
+			CertFile: w.path("broker/tls.crt"), KeyFile: w.path("broker/tls.key"), ClientCAFile: w.path("broker/ca.crt"), CRLFile: w.path("broker/ca.crl"),
+		}}},
+		Certificates: []broker.Certificate{{CommonName: "source." + string(w.Source), Role: acl.Source, ID: string(w.Source)}},
+		Users:        []broker.User{{Username: "joiner", Password: "public", Role: acl.Joiner}},
+	})
+	w.startHub()
+	return w
+}
+
+// broker returns the transport configuration of the hub.
+func (w *joining) broker() config.Config {
+	return config.Config{
+		BrokerHost: w.Broker.Addr, Topics: w.Topics, CA: config.PEM{File: w.path("hub/ca.crt")},
+		ClientCert: config.PEM{File: w.path("hub/tls.crt")}, ClientKey: config.PEM{File: w.path("hub/tls.key")},
+	}
+}
+
+func (w *joining) connect(broker config.Config, clientID string) (transport.Transport, error) {
+	return mqtt.New(mqtt.Config{Broker: broker, ClientID: clientID, Logger: kit.Logger(w).With("client", clientID)})
+}
+
+func (w *joining) startHub() {
+	w.Helper()
+	connect := func(id string) transport.Transport {
+		t, err := w.connect(w.broker(), string(w.Source)+id)
+		kit.NoError(w, err)
+		return t
+	}
+	w.hub = w.StartHub(func(c *hub.Config) {
+		c.Transport = connect("-hub")
+		c.Joining = &hub.Joining{
+			Transport: connect("-joins"), Namespace: "default", Validity: w.validity, Rejoin: w.rejoin,
+			Certificate: func() (tls.Certificate, error) {
+				return tls.LoadX509KeyPair(w.path("hub/tls.crt"), w.path("hub/tls.key"))
+			},
+			Trust: func() ([]byte, error) { return os.ReadFile(w.path("hub/ca.crt")) },
+			Authority: func() (tls.Certificate, error) {
+				return tls.LoadX509KeyPair(w.path("authority/ca.crt"), w.path("authority/ca.key"))
+			},
+		}
+	})
+}
+
+// token makes a token for a name.
+func (w *joining) token(name wire.ClusterName, change func(*enrolment.Grant)) enrolment.Token {
+	w.Helper()
+	token, grant, err := join.TokenOf(w.broker(), "", "joiner", "public")
+	kit.NoError(w, err)
+	grant.Clusters, grant.Uses, grant.Expires, grant.Approve = []wire.ClusterName{name}, 1, time.Now().Add(time.Hour), true
+	if change != nil {
+		change(&grant)
+	}
+	kit.NoError(w, join.CreateToken(w.Context(), w.planes.CoreV1().Secrets("default"), grant, time.Now()))
+	w.Cleanup(func() {
+		_ = join.DeleteToken(context.Background(), w.planes.CoreV1().Secrets("default"), grant.ID())
+		_ = w.clusters.ClusterV1().ManagedClusters().Delete(context.Background(), string(name), metav1.DeleteOptions{})
+	})
+	return token
+}
+
+// device is a cluster that wants to join: its Secret.
+type device struct {
+	*joining
+	name   wire.ClusterName
+	secret string
+	log    *kit.Log
+}
+
+func (w *joining) device(name wire.ClusterName, token enrolment.Token) *device {
+	w.Helper()
+	d := &device{joining: w, name: name, secret: kit.Unique("join"), log: &kit.Log{}}
+	_, err := d.secrets().CoreV1().Secrets(w.Targets[1]).Create(w.Context(), &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: d.secret}, Data: map[string][]byte{membership.TokenKey: []byte(token.String())},
+	}, metav1.CreateOptions{})
+	kit.NoError(w, err)
+	return d
+}
+
+func (d *device) secrets() *kubernetes.Clientset {
+	return kubernetes.NewForConfigOrDie(d.Spokes[1].REST())
+}
+
+// open returns the membership of the device.
+func (d *device) open() *membership.Membership {
+	d.Helper()
+	m, err := membership.Open(d.Context(), membership.Config{
+		Secrets: d.secrets().CoreV1().Secrets(d.Targets[1]), Name: d.secret, Cluster: d.name, Connect: d.connect, Patience: 2 * time.Second, Logger: d.log.Logger(),
+	})
+	kit.NoError(d, err)
+	return m
+}
+
+// joined returns the membership once the cluster has a certificate.
+func (d *device) joined() *membership.Membership {
+	d.Helper()
+	m := d.open()
+	ctx, end := context.WithTimeout(d.Context(), time.Minute)
+	defer end()
+	if err := m.Join(ctx); err != nil {
+		d.Fatalf("not joined: %v\n%s", m.Ready(), d.log.String())
+	}
+	return m
+}
+
+// refused waits until the hub has refused the device, for a reason.
+func (d *device) refused(reason enrolment.Reason) {
+	d.Helper()
+	m := d.open()
+	ctx, end := context.WithCancel(d.Context())
+	stopped := make(chan error, 1)
+	go func() { stopped <- m.Join(ctx) }()
+	kit.True(d, string(reason)+": "+d.log.String(), func() bool { return strings.Contains(m.Ready().Error(), string(reason)) })
+	end()
+	<-stopped
+}
+
+// TestJoin: a cluster with nothing but a token gets its certificate, is accepted, and gets works.
+func TestJoin(t *testing.T) {
+	t.Parallel()
+	w := newJoining(t, nil)
+	name := w.Clusters[1]
+	d := w.device(name, w.token(name, func(g *enrolment.Grant) { g.Labels = map[string]string{"region": "north"} }))
+	m := d.joined()
+	cluster, err := w.clusters.ClusterV1().ManagedClusters().Get(t.Context(), string(name), metav1.GetOptions{})
+	kit.NoError(t, err)
+	if !cluster.Spec.HubAcceptsClient || cluster.Labels["region"] != "north" || cluster.Annotations[v1alpha1.DeviceAnnotationKey] == "" {
+		t.Errorf("the ManagedCluster is %+v", cluster)
+	}
+	tr, err := w.connect(m.Broker(), string(name)+"-agent")
+	kit.NoError(t, err)
+	w.StartAgent(1, func(c *agent.Config) { c.Transport, c.Topics = tr, m.Broker().Topics })
+	w.Create(w.Works(1), w.Work(1, "web", "1", "a"))
+	w.Applied(w.Works(1), "web")
+
+	secret, err := d.secrets().CoreV1().Secrets(w.Targets[1]).Get(t.Context(), d.secret, metav1.GetOptions{})
+	kit.NoError(t, err)
+	if kept, err := enrolment.ParseToken(string(secret.Data[membership.TokenKey])); err != nil || kept.Key() != nil {
+		t.Errorf("%v: the cluster still has the secret of its token", err)
+	}
+	if used, err := join.JoinedWith(t.Context(), w.clusters); err != nil || !slices.Equal(used[cluster.Labels[v1alpha1.JoinTokenLabelKey]], []string{string(name)}) {
+		t.Errorf("%v: the hub has not noted who used the token: %v", err, used)
+	}
+	d.joined() // again, with what there is: nobody is asked
+}
+
+// TestJoinByApproval: without a token that approves, somebody does, while the hub or the agent may restart.
+func TestJoinByApproval(t *testing.T) {
+	t.Parallel()
+	w := newJoining(t, nil)
+	name := w.Clusters[1]
+	d := w.device(name, w.token(name, func(g *enrolment.Grant) { g.Approve = false }))
+	d.refused(enrolment.WaitForApproval)
+	w.hub.Stop()
+	w.startHub()
+	d.refused(enrolment.WaitForApproval)
+	requests := w.planes.CertificatesV1().CertificateSigningRequests()
+	list, err := requests.List(t.Context(), metav1.ListOptions{LabelSelector: v1alpha1.ClusterLabelKey + "=" + string(name)})
+	kit.NoError(t, err)
+	if len(list.Items) != 1 {
+		t.Fatalf("%d CertificateSigningRequests, want the one that was asked for twice", len(list.Items))
+	}
+	cluster, err := w.clusters.ClusterV1().ManagedClusters().Get(t.Context(), string(name), metav1.GetOptions{})
+	kit.NoError(t, err)
+	if cluster.Spec.HubAcceptsClient {
+		t.Error("the cluster is accepted before it was approved")
+	}
+	csr := list.Items[0]
+	csr.Status.Conditions = append(csr.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue})
+	_, err = requests.UpdateApproval(t.Context(), csr.Name, &csr, metav1.UpdateOptions{})
+	kit.NoError(t, err)
+	d.joined()
+	cluster, err = w.clusters.ClusterV1().ManagedClusters().Get(t.Context(), string(name), metav1.GetOptions{})
+	kit.NoError(t, err)
+	if !cluster.Spec.HubAcceptsClient {
+		t.Error("the cluster was approved and is not accepted")
+	}
+}
+
+// TestJoinRefused: who was not let in does not get in.
+func TestJoinRefused(t *testing.T) {
+	t.Parallel()
+	w := newJoining(t, nil)
+	name := w.Clusters[1]
+	token := w.token(name, nil)
+	w.device("another", token).refused(enrolment.NameNotAllowed)
+	guessed, _, err := join.TokenOf(w.broker(), "", "joiner", "public")
+	kit.NoError(t, err)
+	w.device(name, guessed).refused(enrolment.UnknownToken)
+	w.device(name, token.Joined()).refused(enrolment.UnknownDevice)
+	w.device(name, token).joined()
+	w.device(name, token).refused(enrolment.TokenUsed)
+	w.device(name, w.token(name, nil)).refused(enrolment.NameTaken)
+	kit.NoError(t, join.Revoke(t.Context(), w.clusters, string(name), "lost", time.Now()))
+	w.device(name, w.token(name, func(g *enrolment.Grant) { g.Replace = true })).refused(enrolment.Revoked)
+}
+
+// TestJoinerMayOnlyAsk: with the joining identity, whose password every token has, nobody reads specs, requests, or answers to others.
+func TestJoinerMayOnlyAsk(t *testing.T) {
+	t.Parallel()
+	w := newJoining(t, nil)
+	for _, filter := range []string{
+		"sources/+/clusters/+/sourceevents", "sources/+/joinanswers/+", "sources/" + string(w.Source) + "/joinrequests", "clusters/+/agentbroadcast", "#",
+	} {
+		tr, err := w.connect(config.Config{BrokerHost: w.Broker.Addr, CA: w.broker().CA, Username: "joiner", Password: "public"}, "curious")
+		kit.NoError(t, err)
+		connected := make(chan struct{}, 1)
+		stop := kit.Run(t, "curious joiner", func(ctx context.Context) error {
+			return tr.Run(ctx, transport.Handler{
+				Received: func(context.Context, transport.Message) {},
+				Connected: func(context.Context, transport.Connection) {
+					select {
+					case connected <- struct{}{}:
+					default:
+					}
+				},
+			})
+		})
+		<-connected
+		if err := tr.(transport.Subscriber).Subscribe(t.Context(), filter); err == nil {
+			t.Errorf("a joiner may subscribe to %s", filter)
+		}
+		stop()
+	}
+}
+
+// TestStayJoined: certificates are renewed, and a device whose certificate has expired comes back, without anybody's hand.
+func TestStayJoined(t *testing.T) {
+	t.Parallel()
+	w := newJoining(t, func(w *joining) { w.validity = 8 * time.Second })
+	name := w.Clusters[1]
+	d := w.device(name, w.token(name, nil))
+	m := d.joined()
+	serial := func() string {
+		certs, err := m.Broker().Certificates()
+		kit.NoError(t, err)
+		pair, err := tls.X509KeyPair(certs.ClientCert, certs.ClientKey)
+		kit.NoError(t, err)
+		return pair.Leaf.SerialNumber.String()
+	}
+	first := serial()
+	stop := kit.Run(t, "membership", m.Run)
+	kit.True(t, "the certificate is renewed", func() bool { return serial() != first })
+	stop()
+	kit.True(t, "the certificate has expired", func() bool { return m.Ready() != nil })
+	d.joined()
+}
+
+var joins = flag.Int("joins", 100, "number of clusters of TestManyJoin")
+
+// TestManyJoin: clusters join with one token, as many at a time as the broker lets in, and none more than the token allows.
+func TestManyJoin(t *testing.T) {
+	t.Parallel()
+	w := newJoining(t, nil)
+	prefix := kit.Unique("many") + "-"
+	token := w.token("", func(g *enrolment.Grant) { g.Clusters, g.Prefix, g.Uses = nil, prefix, *joins })
+	t.Cleanup(func() {
+		selector := metav1.ListOptions{LabelSelector: v1alpha1.JoinTokenLabelKey + "=" + token.ID()}
+		_ = w.clusters.ClusterV1().ManagedClusters().DeleteCollection(context.Background(), metav1.DeleteOptions{}, selector)
+	})
+	began := time.Now()
+	group, ctx := errgroup.WithContext(t.Context())
+	group.SetLimit(50)
+	for i := range *joins {
+		group.Go(func() error {
+			name := wire.ClusterName(fmt.Sprintf("%s%d", prefix, i))
+			// Ten thousand API servers are more than a machine runs.
+			secrets := fake.NewClientset(&corev1.Secret{
+				ObjectMeta: metav1.ObjectMeta{Name: "join", Namespace: "default"}, Data: map[string][]byte{membership.TokenKey: []byte(token.String())},
+			}).CoreV1().Secrets("default")
+			m, err := membership.Open(ctx, membership.Config{
+				Secrets: secrets, Name: "join", Cluster: name, Patience: 10 * time.Second, Logger: kit.Logger(w).With("joiner", name),
+				Connect: func(broker config.Config, clientID string) (transport.Transport, error) {
+					return mqtt.New(mqtt.Config{Broker: broker, ClientID: clientID, Logger: kit.Logger(w).With("joiner", name)})
+				},
+			})
+			if err != nil {
+				return err
+			}
+			return m.Join(ctx)
+		})
+	}
+	kit.NoError(t, group.Wait())
+	took := time.Since(began)
+	w.device(wire.ClusterName(prefix+"more"), token).refused(enrolment.TokenUsed)
+	used, err := join.JoinedWith(t.Context(), w.clusters)
+	kit.NoError(t, err)
+	if len(used[token.ID()]) != *joins {
+		t.Errorf("%d clusters have joined with a token for %d", len(used[token.ID()]), *joins)
+	}
+	t.Logf("%d clusters joined in %s: %.0f/s", *joins, took.Round(time.Millisecond), float64(*joins)/took.Seconds())
+}
