@@ -352,7 +352,7 @@ func (o *options) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	logger.Info("starting", "version", version.Version, "cluster", o.cluster, "broker", o.broker.BrokerHost, "clientID", o.clientID)
+	logger.Info("starting", "version", version.Version, "cluster", o.cluster, "broker", cmp.Or(o.broker.BrokerHost, "that of "+o.joinSecret), "clientID", o.clientID)
 
 	records, traces, err := o.openRecords(registry, logger)
 	if err != nil {

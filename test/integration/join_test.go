@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
@@ -23,6 +24,7 @@ import (
 	"github.com/workwire/workwire/broker/brokertest"
 	"github.com/workwire/workwire/pkg/agent"
 	"github.com/workwire/workwire/pkg/agent/membership"
+	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	"github.com/workwire/workwire/pkg/apis/workwire/v1alpha1"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
 	"github.com/workwire/workwire/pkg/ctl/join"
@@ -222,6 +224,11 @@ func TestJoinByApproval(t *testing.T) {
 	if cluster.Spec.HubAcceptsClient {
 		t.Error("the cluster is accepted before it was approved")
 	}
+	kit.True(t, "the ManagedCluster says that somebody has to approve it", func() bool {
+		cluster, err := w.clusters.ClusterV1().ManagedClusters().Get(t.Context(), string(name), metav1.GetOptions{})
+		available := meta.FindStatusCondition(cluster.Status.Conditions, clusterv1.ManagedClusterConditionAvailable)
+		return err == nil && available != nil && strings.Contains(available.Message, "kubectl certificate approve")
+	})
 	csr := list.Items[0]
 	csr.Status.Conditions = append(csr.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue})
 	_, err = requests.UpdateApproval(t.Context(), csr.Name, &csr, metav1.UpdateOptions{})

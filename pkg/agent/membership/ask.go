@@ -123,6 +123,7 @@ func (m *Membership) converse(
 				}
 			case answer.Reason == enrolment.WaitForApproval:
 				state = &Refusal{answer.Reason, answer.Message}
+				m.setStatus(state)
 				m.cfg.Logger.Info("waiting for approval on the hub", "cluster", m.cfg.Cluster, "do", answer.Message)
 			case answer.Reason != "":
 				return &Refusal{answer.Reason, answer.Message}

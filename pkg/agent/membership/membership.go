@@ -217,15 +217,20 @@ func (m *Membership) attempts(ctx context.Context) {
 		if err == nil || ctx.Err() != nil {
 			return
 		}
-		m.mu.Lock()
-		m.status = err
-		m.mu.Unlock()
+		m.setStatus(err)
 		pause := m.pause(failures, err)
 		m.cfg.Logger.Warn("no certificate yet", "cluster", m.cfg.Cluster, "error", err, "again", pause.Round(time.Second))
 		if !sleep(ctx, pause) {
 			return
 		}
 	}
+}
+
+// setStatus notes why there is no certificate.
+func (m *Membership) setStatus(err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.status = err
 }
 
 // pause returns how long to wait after a number of failures: refusals need a person, others a moment.

@@ -197,7 +197,7 @@ func (r *runner) connectionUp(ctx context.Context, manager *autopaho.ConnectionM
 		}
 		granted = p.SessionExpiryInterval
 	}
-	if granted != nil && *granted < requested {
+	if granted != nil && *granted < requested && requested > 1 { // nobody relies on a second
 		r.cfg.Logger.Warn("the broker keeps sessions for a shorter time than requested and drops events for this client after that",
 			"requested", r.cfg.Broker.SessionExpiry, "granted", time.Duration(*granted)*time.Second)
 	}

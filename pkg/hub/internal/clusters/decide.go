@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
+	"github.com/workwire/workwire/pkg/apis/workwire/v1alpha1"
 	"github.com/workwire/workwire/pkg/hub/internal/leadership"
 	"github.com/workwire/workwire/pkg/runtime/walltime"
 	"github.com/workwire/workwire/pkg/wire"
@@ -187,6 +188,9 @@ func conditionsFor(v view, p policy, now time.Time) []metav1.Condition {
 		set(clusterv1.ManagedClusterConditionJoined, metav1.ConditionTrue, clusterv1.ReasonJoined, "Managed cluster joined")
 	}
 	status, reason, message := availability(v.presence.state, p.limits)
+	if reason == clusterv1.ReasonNotSeen && waitsForApproval(v.stored) {
+		message = fmt.Sprintf("The cluster asks to join: kubectl certificate approve $(kubectl get csr -o name -l %s=%s)", v1alpha1.ClusterLabelKey, v.stored.Name)
+	}
 	set(clusterv1.ManagedClusterConditionAvailable, status, reason, message)
 	return conditions
 }
@@ -206,6 +210,12 @@ func (s *step) withoutNamespace(stored []metav1.Condition) {
 	if !apiequality.Semantic.DeepEqual(conditions, stored) {
 		s.conditions, s.events = conditions, eventsFor(stored, conditions)
 	}
+}
+
+// waitsForApproval reports whether a cluster has asked to join and nobody has let it in (docs/join.md).
+func waitsForApproval(cluster *clusterv1.ManagedCluster) bool {
+	_, issued := cluster.Annotations[v1alpha1.CertificateExpiresAnnotationKey]
+	return cluster.Annotations[v1alpha1.DeviceAnnotationKey] != "" && !issued
 }
 
 // availability returns the condition ManagedClusterConditionAvailable for a state.
