@@ -30,13 +30,14 @@ const around = " --set monitoring.enabled=true,networkPolicy.restrictEgress=true
 
 // components are those that the chart offers as values and the examples do not have.
 var components = map[string][]string{
-	"agent": {"ocm-rights", "impersonation", "restrict-egress", "trusted-keys", "owner-policy", "signing", "unseal"}, "hub": {"restrict-egress", "signing", "trusted-agents", "sealing", "dashboard", "dashboard-service"},
+	"agent": {"ocm-rights", "impersonation", "restrict-egress", "trusted-keys", "owner-policy", "signing", "unseal"}, "hub": {"restrict-egress", "signing", "trusted-agents", "sealing", "join", "dashboard", "dashboard-service"},
 }
 
 // keyed are the flags for signed specs and statuses, and sealed data.
 var keyed = map[string]string{
 	"agent": " --set agent.trustedKeys=work-agent-trusted-keys,agent.policy=work-agent-policy,agent.signing.secret=work-agent-signing,agent.unseal.secret=work-agent-unseal",
-	"hub":   " --set hub.signing.secret=work-hub-signing,hub.trustedAgents=work-hub-trusted-agents,hub.sealing.keys=work-hub-seal-keys",
+	"hub": " --set hub.signing.secret=work-hub-signing,hub.trustedAgents=work-hub-trusted-agents,hub.sealing.keys=work-hub-seal-keys" +
+		",hub.join.enabled=true,hub.join.authoritySecret=work-hub-join-authority",
 }
 
 // TestChartIsKustomize compares what the chart and the example overlays say, with everything that
@@ -64,6 +65,34 @@ func TestChartIsKustomize(t *testing.T) {
 		if diff := cmp.Diff(overlay, chart); diff != "" {
 			t.Errorf("%s: kustomize (-) and Helm (+) differ:\n%s", part, diff)
 		}
+	}
+}
+
+// TestJoinOfTheChart: an agent that joins with a token is the same by the chart and by kustomize, and has no certificate of the broker; the
+// chart makes the Secret with the token once.
+func TestJoinOfTheChart(t *testing.T) {
+	c := newCopy(t)
+	c.helm()
+	c.secrets()
+	template := "helm template workwire deploy/helm/workwire " + parts["agent"] + around
+	chart := objectsOf(t, []byte(c.run(template+" --set agent.join.secret=work-agent-join")))
+	overlay := objectsOf(t, []byte(c.run("kubectl kustomize "+c.overlay("agent", "join", "ocm-rights", "impersonation", "restrict-egress"))))
+	for _, objects := range []map[string]*unstructured.Unstructured{chart, overlay} {
+		for key, obj := range objects {
+			if level(t, obj); !strings.HasPrefix(key, "Deployment ") && !strings.Contains(key, "work-agent-join") {
+				delete(objects, key)
+			}
+		}
+	}
+	if diff := cmp.Diff(overlay, chart); diff != "" || len(chart) != 3 {
+		t.Errorf("of %d objects, kustomize (-) and Helm (+) differ:\n%s", len(chart), diff)
+	}
+	const alone = "helm template workwire deploy/helm/workwire --set agent.enabled=true,agent.clusterName=berlin"
+	if out := c.run(alone + ",agent.join.token=workwire-join-abc"); !strings.Contains(out, "token: \"workwire-join-abc\"") || strings.Contains(out, "secretName: work-agent-broker") {
+		t.Errorf("with a token:\n%s", out)
+	}
+	if _, stderr, err := c.try(alone + ",agent.join.token=hunter2"); err == nil || !strings.Contains(stderr, "token") {
+		t.Errorf("with no token: %v %s", err, stderr)
 	}
 }
 

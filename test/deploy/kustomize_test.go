@@ -72,6 +72,8 @@ func TestEveryFileIsApplied(t *testing.T) {
 		"deploy/kustomize/hub/restrict-egress", "deploy/kustomize/hub/beside-ocm", "deploy/kustomize/hub/dashboard", "deploy/kustomize/hub/dashboard-service",
 		// TestWhatPodsRun has these.
 		"deploy/kustomize/agent/trusted-keys", "deploy/kustomize/agent/signing", "deploy/kustomize/agent/unseal", "deploy/kustomize/agent/owner-policy",
+		// TestChartIsKustomize and TestJoinOfTheChart have these.
+		"deploy/kustomize/agent/join", "deploy/kustomize/hub/join",
 		"deploy/kustomize/hub/signing", "deploy/kustomize/hub/trusted-agents", "deploy/kustomize/hub/sealing")
 	err := filepath.WalkDir(filepath.Join(c.root, "deploy"), func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
