@@ -329,7 +329,7 @@ func TestManyJoin(t *testing.T) {
 		group.Go(func() error {
 			name := wire.ClusterName(fmt.Sprintf("%s%d", prefix, i))
 			// Ten thousand API servers are more than a machine runs.
-			secrets := fake.NewClientset(&corev1.Secret{
+			secrets := fake.NewSimpleClientset(&corev1.Secret{
 				ObjectMeta: metav1.ObjectMeta{Name: "join", Namespace: "default"}, Data: map[string][]byte{membership.TokenKey: []byte(token.String())},
 			}).CoreV1().Secrets("default")
 			m, err := membership.Open(ctx, membership.Config{

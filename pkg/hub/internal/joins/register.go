@@ -28,24 +28,20 @@ func (j *Joins) answer(ctx context.Context, p enrolment.Proven) enrolment.Answer
 	if !j.challenges.Answered(p, now) {
 		return enrolment.Answer{Request: p.ID, Reason: enrolment.Challenged, Challenge: j.challenges.New(p.DeviceHash, now)}
 	}
-	grant := j.grant(p.Token)
-	if grant != nil {
-		// One at a time: a token must not be used once more than it may.
-		j.registering.Lock()
-		defer j.registering.Unlock()
+	verdict, first, err := j.admit(ctx, p, now)
+	if err == nil && verdict.Reason == "" {
+		err = j.ask(ctx, p, verdict.Approve, first)
 	}
-	cluster, _ := j.cfg.Cluster.Latest(types.NamespacedName{Name: string(p.Cluster)})
-	verdict := enrolment.Decide(p, grant, j.used(p), knownOf(cluster), j.cfg.Rejoin, now)
-	if verdict.Reason != "" {
-		return enrolment.Answer{Request: p.ID, Reason: verdict.Reason, Message: verdict.Message}
-	}
-	name := csrName(p)
-	if err := j.register(ctx, p, cluster, grant, verdict, name); err != nil {
+	if err != nil {
 		if !j.quiet() {
 			j.cfg.Logger.Warn("a cluster that may join was not registered", "cluster", p.Cluster, "error", err)
 		}
 		return enrolment.Answer{Request: p.ID, Reason: enrolment.Busy, Message: "the hub could not write to its API server"}
 	}
+	if verdict.Reason != "" {
+		return enrolment.Answer{Request: p.ID, Reason: verdict.Reason, Message: verdict.Message}
+	}
+	name := csrName(p)
 	j.wait(name, p.ID)
 	j.queue.Add(name) // it may have been answered before
 	if verdict.Approve {
@@ -86,23 +82,34 @@ func csrName(p enrolment.Proven) string {
 	return fmt.Sprintf("workwire-%s-%s", p.Cluster, hex.EncodeToString(sum[:6]))
 }
 
-// register makes the ManagedCluster or has it remember the device, and makes and perhaps approves the CertificateSigningRequest. Each
-// step may have been taken before.
-func (j *Joins) register(
-	ctx context.Context, p enrolment.Proven, cluster *clusterv1.ManagedCluster, grant *enrolment.Grant, verdict enrolment.Verdict, name string,
-) error {
+// admit decides about a request, and makes the ManagedCluster or has it remember the device. first reports that the cluster has
+// had no certificate.
+func (j *Joins) admit(ctx context.Context, p enrolment.Proven, now time.Time) (verdict enrolment.Verdict, first bool, err error) {
+	grant := j.grant(p.Token)
+	if grant != nil {
+		// One at a time: a token must not be used once more than it may.
+		j.registering.Lock()
+		defer j.registering.Unlock()
+	}
+	cluster, _ := j.cfg.Cluster.Latest(types.NamespacedName{Name: string(p.Cluster)})
 	known := knownOf(cluster)
+	verdict = enrolment.Decide(p, grant, j.used(p), known, j.cfg.Rejoin, now)
 	if verdict.Register {
 		if err := j.remember(ctx, p, cluster, grant); err != nil {
-			return fmt.Errorf("register the cluster: %w", err)
+			return verdict, false, fmt.Errorf("register the cluster: %w", err)
 		}
 	}
-	first := known.Device != p.DeviceHash || known.Expires.IsZero()
+	return verdict, known.Device != p.DeviceHash || known.Expires.IsZero(), nil
+}
+
+// ask makes the CertificateSigningRequest of a request, unless it is there, and perhaps approves it.
+func (j *Joins) ask(ctx context.Context, p enrolment.Proven, approve, first bool) error {
+	name := csrName(p)
 	csr, err := j.request(ctx, p, name, first)
 	if err != nil {
 		return fmt.Errorf("make the CertificateSigningRequest %s: %w", name, err)
 	}
-	if !verdict.Approve || decided(csr) {
+	if !approve || decided(csr) {
 		return nil
 	}
 	csr = csr.DeepCopy()
