@@ -20,7 +20,7 @@ const (
 	DefaultAgentMessagesPerSecond  = 2_000
 	DefaultAgentBytesPerSecond     = 8 << 20
 	DefaultJoinerMessagesPerSecond = 6_000 // 50 clusters
-	DefaultJoinerBytesPerSecond    = 1 << 20
+	DefaultJoinerBytesPerSecond    = 512 << 10
 	DefaultSourceMessagesPerSecond = 40_000
 	DefaultSourceBytesPerSecond    = 256 << 20
 )
