@@ -8,12 +8,15 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	cloudevents "github.com/cloudevents/sdk-go/v2/event"
 	"golang.org/x/sync/errgroup"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -353,4 +356,80 @@ func TestManyJoin(t *testing.T) {
 		t.Errorf("%d clusters have joined with a token for %d", len(used[token.ID()]), *joins)
 	}
 	t.Logf("%d clusters joined in %s: %.0f/s", *joins, took.Round(time.Millisecond), float64(*joins)/took.Seconds())
+}
+
+// TestJoinersFlood: whoever has the password of the joining identity and floods the hub with requests makes it write nothing, and keeps
+// neither a cluster from its works nor another one from joining.
+func TestJoinersFlood(t *testing.T) {
+	t.Parallel()
+	w := newJoining(t, nil)
+	name := w.Clusters[1]
+	m := w.device(name, w.token(name, nil)).joined()
+	tr, err := w.connect(m.Broker(), string(name)+"-agent")
+	kit.NoError(t, err)
+	w.StartAgent(1, func(c *agent.Config) { c.Transport, c.Topics = tr, m.Broker().Topics })
+
+	topics, err := enrolment.TopicsOf(w.Topics, w.Source)
+	kit.NoError(t, err)
+	stranger := wire.ClusterName(kit.Unique("stranger"))
+	device, err := enrolment.NewKey()
+	kit.NoError(t, err)
+	public, err := enrolment.DeviceOf(device)
+	kit.NoError(t, err)
+	csr, err := enrolment.NewCSR(stranger, device)
+	kit.NoError(t, err)
+	guessed, _, err := join.TokenOf(w.broker(), "", "joiner", "public")
+	kit.NoError(t, err)
+	flood := func(i int) cloudevents.Event {
+		r := enrolment.Request{ID: enrolment.NewID(), Source: w.Source, Cluster: stranger, Device: public, CSR: csr, Token: guessed.ID(), Challenge: make([]byte, 40)}
+		e, err := r.Sign(device, guessed.Key())
+		kit.NoError(t, err)
+		if i%2 == 0 {
+			kit.NoError(t, e.SetData(cloudevents.ApplicationJSON, []byte(strings.Repeat("{", 10_000))))
+		}
+		return e
+	}
+	attacker, err := w.connect(config.Config{BrokerHost: w.Broker.Addr, CA: w.broker().CA, Username: "joiner", Password: "public"}, "attacker")
+	kit.NoError(t, err)
+	connected := make(chan struct{}, 1)
+	kit.Run(t, "attacker", func(ctx context.Context) error {
+		return attacker.Run(ctx, transport.Handler{
+			Received: func(context.Context, transport.Message) {},
+			Connected: func(context.Context, transport.Connection) {
+				select {
+				case connected <- struct{}{}:
+				default:
+				}
+			},
+		})
+	})
+	<-connected
+	var sent atomic.Int64
+	for range 8 {
+		kit.Run(t, "flood", func(ctx context.Context) error {
+			for i := 0; ctx.Err() == nil; i++ {
+				if attacker.Publish(ctx, topics.Requests(), flood(i)) == nil {
+					sent.Add(1)
+				}
+			}
+			return nil
+		})
+	}
+	kit.True(t, "the flood", func() bool { return sent.Load() > 500 })
+	began := time.Now()
+	w.Create(w.Works(1), w.Work(1, "web", "1", "a"))
+	w.Applied(w.Works(1), "web")
+	applied := time.Since(began)
+	other := wire.ClusterName(kit.Unique("other"))
+	began = time.Now()
+	w.device(other, w.token(other, nil)).joined()
+	t.Logf("while %d requests were sent, a work was applied in %s and a cluster joined in %s", sent.Load(), applied.Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
+
+	if _, err := w.clusters.ClusterV1().ManagedClusters().Get(t.Context(), string(stranger), metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("the ManagedCluster of a stranger: %v", err)
+	}
+	list, err := w.planes.CertificatesV1().CertificateSigningRequests().List(t.Context(), metav1.ListOptions{LabelSelector: v1alpha1.ClusterLabelKey + "=" + string(stranger)})
+	if err != nil || len(list.Items) > 0 {
+		t.Errorf("%v, a stranger has %d CertificateSigningRequests", err, len(list.Items))
+	}
 }
