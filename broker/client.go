@@ -25,6 +25,9 @@ const (
 	maxConnectSize = 64 << 10 // bytes of a CONNECT
 	maxClientID    = 256      // bytes of a client id
 	maxPieces      = 256      // reads that bring little of a CONNECT
+
+	maxJoinerPacket = 32 << 10        // bytes of a joiner's packet after its CONNECT
+	joinerIdle      = 2 * time.Minute // without a packet of a joiner, other than a ping, before its connection ends
 )
 
 // client serves one client: it reads the CONNECT, connects the client to its session, and then
@@ -51,7 +54,6 @@ type client struct {
 	expiry        uint32       // session expiry in seconds
 	noProblemInfo bool         // the client wants no reason strings
 	disconnected  session.Disconnect
-	ends          *time.Timer // the connection of a joiner; nil for others
 
 	sess       *session.Conn // nil until the session is established
 	senderDone chan struct{} // nil until the sender runs
@@ -130,7 +132,7 @@ func (c *client) authenticate(ctx context.Context, pk *packet.Connect) error {
 	if elsewhere := c.server.draining.Load(); elsewhere != nil {
 		return elsewhere
 	}
-	if pk.Will != nil && !c.mayPublish(pk.Will.Message.Topic) {
+	if pk.Will != nil && (c.id.Role == acl.Joiner || !c.mayPublish(pk.Will.Message.Topic)) {
 		c.server.counters.denied(acl.Publish)
 		return &packet.Error{Code: packet.NotAuthorized, Text: "not authorized: " + c.id.String() + " may not publish to the topic of its will, " + truncate(pk.Will.Message.Topic)}
 	}
@@ -200,18 +202,17 @@ func (c *client) establish(pk *packet.Connect) bool {
 	// Client ids of different identities are different sessions, so that no client can take over
 	// the session of another identity or disturb it.
 	c.sessionID = c.id.String() + "/" + pk.ClientID // an identity contains no slash
+	expiry := pk.SessionExpiry
+	if c.id.Role == acl.Joiner { // all of them have one identity: none may have the session of another
+		c.sessionID += "/" + rand.Text()
+		expiry = 0
+	}
 	c.maxPacketSize, c.noProblemInfo = int(pk.MaximumPacketSize), pk.NoProblemInfo
 	c.done = make(chan struct{})
 	c.server.takeOver(c)
-	expiry, will := pk.SessionExpiry, pk.Will
-	if c.id.Role == acl.Joiner {
-		// It asks, reads the answer and goes: nothing of it outlives that.
-		expiry, will = 0, nil
-		c.ends = time.AfterFunc(joinerTime, func() { c.disconnect(errJoinerTime) })
-	}
 	sess, present := c.server.router.Connect(session.Connect{
-		ID: c.sessionID, Owner: c.id.String(), Credential: c.credential, CleanStart: pk.CleanStart, Expiry: expiry,
-		ReceiveMaximum: pk.ReceiveMaximum, Will: will,
+		ID: c.sessionID, Owner: c.id.Account().String(), Credential: c.credential, CleanStart: pk.CleanStart, Expiry: expiry,
+		ReceiveMaximum: pk.ReceiveMaximum, Will: pk.Will,
 	})
 	c.sess, c.expiry = sess, sess.Expiry()
 	c.role = c.server.roles.of(c.id.Role)
@@ -219,9 +220,10 @@ func (c *client) establish(pk *packet.Connect) bool {
 	c.admit = func(size int) error { return c.throttle(1, size) }
 	c.idle = time.Duration(pk.KeepAlive) * time.Second * 3 / 2
 	c.setReadDeadline(time.Time{})
+	c.awaitJoiner()
 	connack := packet.Connack{
 		SessionPresent: present, AssignedClientID: c.assignedID,
-		ReceiveMaximum: c.server.cfg.ReceiveMaximum, MaximumPacketSize: c.server.cfg.MaxPacketSize,
+		ReceiveMaximum: c.server.cfg.ReceiveMaximum, MaximumPacketSize: uint32(c.maxPacket()),
 	}
 	if c.expiry != pk.SessionExpiry {
 		connack.SessionExpiry = &c.expiry
@@ -258,7 +260,7 @@ var errLeft = errors.New("the client disconnected")
 // handlePackets returns why there are no more packets.
 func (c *client) handlePackets() error {
 	for {
-		h, body, owned, err := c.readPacket(int(c.server.cfg.MaxPacketSize))
+		h, body, owned, err := c.readPacket(c.maxPacket())
 		if err != nil {
 			return err
 		}
@@ -269,6 +271,26 @@ func (c *client) handlePackets() error {
 		if err := c.handle(h, body, owned); err != nil {
 			return err
 		}
+		if h.Type() != packet.TypePingreq {
+			c.awaitJoiner()
+		}
+	}
+}
+
+// maxPacket returns the maximum size of a packet that the client may send after the login.
+func (c *client) maxPacket() int {
+	most := int(c.server.cfg.MaxPacketSize)
+	if c.id.Role == acl.Joiner {
+		return min(most, maxJoinerPacket)
+	}
+	return most
+}
+
+// awaitJoiner ends the connection of a joiner that sends nothing but pings from now on: idle ones must not
+// keep out others.
+func (c *client) awaitJoiner() {
+	if c.id.Role == acl.Joiner {
+		c.stopReading(joinerIdle)
 	}
 }
 
@@ -433,9 +455,6 @@ func (c *client) finish() {
 		return // no CONNECT was accepted
 	}
 	defer close(c.done)
-	if c.ends != nil {
-		c.ends.Stop()
-	}
 	defer c.server.conns.CompareAndDelete(c.sessionID, c)
 	if c.sess == nil {
 		return

@@ -201,7 +201,7 @@ type User struct {
 	// when they start. A configuration file cannot set it.
 	Password string `json:"-"`
 
-	// Role is agent, source, joiner, monitor or observer.
+	// Role is agent, source, monitor, observer or joiner.
 	Role acl.Role `json:"role"`
 
 	// ID is the cluster of an agent or the id of a source; default Username.
@@ -396,6 +396,9 @@ func (c *Config) validateIdentities() (errs []error) {
 		names[cert.CommonName] = true
 		if err := cert.Identity().Validate(); err != nil {
 			errs = append(errs, fmt.Errorf("certificates[%d] (%s): %w", i, cert.CommonName, err))
+		}
+		if cert.Role == acl.Joiner {
+			errs = append(errs, fmt.Errorf("certificates[%d] (%s): role joiner is for clusters that have no certificate yet; list a user", i, cert.CommonName))
 		}
 	}
 	return errs

@@ -129,6 +129,7 @@ func TestValidation(t *testing.T) {
 		"user twice":     {func(c *broker.Config) { c.Users = append(c.Users, c.Users[0]) }, `"c1" is listed twice`},
 		"certificate":    {func(c *broker.Config) { c.Certificates = []broker.Certificate{{Role: acl.Agent, ID: "x"}} }, "commonName is required"},
 		"certificate id": {func(c *broker.Config) { c.Certificates = []broker.Certificate{{CommonName: "X", Role: acl.Agent}} }, `id "X"`},
+		"joiner":         {func(c *broker.Config) { c.Certificates = []broker.Certificate{{CommonName: "x", Role: acl.Joiner}} }, "no certificate yet"},
 		"certificate twice": {func(c *broker.Config) {
 			x := broker.Certificate{CommonName: "x", Role: acl.Agent}
 			c.Certificates = []broker.Certificate{x, x}

@@ -40,14 +40,10 @@ var (
 	errStopping       = &packet.Error{Code: packet.ServerShuttingDown, Text: "the broker stops"}
 	errBadCertificate = &packet.Error{Code: packet.NotAuthorized, Text: "the client certificate is no longer accepted"}
 	errKeepAlive      = &packet.Error{Code: packet.KeepAliveTimeout, Text: "the client sent nothing for 1.5 times its keep alive"}
-	errJoinerTime     = &packet.Error{Code: packet.AdministrativeEnd, Text: "a joiner may be connected for two minutes"}
 	errRevoked        = &packet.Error{Code: packet.NotAuthorized, Text: "the certificate or password of the session is no longer accepted"}
 	errUnreadable     = &packet.Error{Code: packet.Unspecified, Text: "a queued message cannot be read"}
 	errFault          = &packet.Error{Code: packet.ImplementationError, Text: "a fault of the broker"}
 )
-
-// joinerTime is how long a joiner may be connected: there are more clusters that wait than connections of one identity.
-const joinerTime = 2 * time.Minute
 
 // takeOverGrace is how long the previous client of a session that is taken over is still heard. Its
 // DISCONNECT may have arrived just before: without it, the will would be published.

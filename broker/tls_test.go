@@ -127,6 +127,7 @@ func TestClientCertificates(t *testing.T) {
 		"no certificate":                     {tls: ca.client(t, "")},
 		"no role":                            {tls: ca.client(t, "c1", "people")},
 		"two roles":                          {tls: ca.client(t, "c1", "agents", "sources")},
+		"joiner":                             {tls: ca.client(t, "c1", "joiners")},
 		"no id":                              {tls: ca.client(t, "C 1", "agents")},
 		"certificate and wrong password":     {tls: ca.client(t, "c1", "agents"), user: "c1", password: "wrong"},
 		"certificate and no password":        {tls: ca.client(t, "c1", "agents"), user: "c1", password: "-"},

@@ -1,6 +1,6 @@
 // Package acl decides which MQTT topics a client of the broker may use.
 //
-// A client has one [Identity]: it is the agent of one cluster, one source, a joiner, a monitor or an observer. The topics
+// A client has one [Identity]: it is the agent of one cluster, one source, a monitor, an observer or a joiner. The topics
 // of the protocol (docs/protocol.md, Topics) name the source and the cluster they belong to, so the
 // identity alone decides, without a table:
 //
@@ -10,11 +10,12 @@
 //	source S      sources/S/clusters/<any>/sourceevents sources/S/clusters/{+,<any>}/agentevents
 //	              sources/S/sourcebroadcast            clusters/{+,<any>}/agentbroadcast
 //	                                                   sources/S/clusters/-/sourceevents
-//	joiner        sources/<any>/joinrequests           sources/<any>/joinanswers/<any>, no wildcard
-//	              (also agents)                        (also agents)
-//	source S      sources/S/joinanswers/<any>          sources/S/joinrequests
+//	              sources/S/joinanswers/<id>           sources/S/joinrequests
+//	joiner, agent sources/<any>/joinrequests           sources/<any>/joinanswers/<id>, without "$share/"
 //	monitor       nothing                              $SYS/…
-//	observer      nothing                              all of these topics, without a "$share/" prefix
+//	observer      nothing                              the events and broadcasts above, without a "$share/" prefix
+//
+// A join answer is read by whoever knows its id, which is random: no filter has a "+" in the place of it.
 //
 // The words "sources" and "clusters" are configuration of the clients: any word of lower-case
 // letters is allowed in their place. A subscription may have a "$share/<group>/" prefix. Everything
@@ -36,14 +37,15 @@ const (
 	Agent   Role = "agent"   // the agent of the cluster that Identity.ID names
 	Source  Role = "source"  // the source (hub) that Identity.ID names
 	Monitor Role = "monitor" // reads the broker's statistics below $SYS/ and nothing else
-	// Joiner asks to join (docs/join.md), and reads answers whose topic it knows. Many clusters are one.
-	Joiner Role = "joiner"
 	// Observer reads the events of all sources and agents, Secrets in them too: for workctl tail.
 	Observer Role = "observer"
+	// Joiner asks a source to accept a new cluster, and may do nothing else. All joiners share one
+	// password, and count as one identity; see [Identity.Account].
+	Joiner Role = "joiner"
 )
 
-// Identity is a role, and the id of a cluster or a source. For a monitor or observer the ID is used in logs
-// only.
+// Identity is a role, and the id of a cluster or a source. For a monitor, observer or joiner the ID is used
+// in logs only.
 type Identity struct {
 	Role Role
 	ID   string
@@ -51,6 +53,15 @@ type Identity struct {
 
 // String returns "role:id", which is unique.
 func (i Identity) String() string { return string(i.Role) + ":" + i.ID }
+
+// Account returns the identity that connections, rates and queues are counted for: i, and of every
+// joiner the same, because whoever has a token is one of them.
+func (i Identity) Account() Identity {
+	if i.Role == Joiner {
+		return Identity{Role: Joiner, ID: "all"}
+	}
+	return i
+}
 
 // IsSource reports whether name is the String of a source.
 func IsSource(name string) bool { return strings.HasPrefix(name, string(Source)+":") }
@@ -66,9 +77,9 @@ const (
 // (docs/protocol.md, Topics).
 func (i Identity) Validate() error {
 	switch i.Role {
-	case Agent, Source, Joiner, Monitor, Observer:
+	case Agent, Source, Monitor, Observer, Joiner:
 	default:
-		return fmt.Errorf("role %q is unknown; use agent, source, joiner, monitor or observer", i.Role)
+		return fmt.Errorf("role %q is unknown; use agent, source, monitor, observer or joiner", i.Role)
 	}
 	if !isID(i.ID) {
 		return fmt.Errorf("id %q of role %s must consist of 1 to %d lower-case letters, digits and dashes", i.ID, i.Role, maxID)
@@ -99,11 +110,11 @@ func Allow(id Identity, action Action, topic string) bool {
 		return false
 	}
 	if id.Role == Observer {
-		return action == Subscribe && !t.shared && !t.joins() // a group would take messages from their reader
+		return action == Subscribe && !t.shared && !t.joining() // a group would take messages from their reader
 	}
 	switch action {
 	case Publish:
-		return !t.shared && t.cluster != wildcard && t.source != wildcard && t.answer != wildcard && mayPublish(id, t)
+		return !t.shared && t.cluster != wildcard && t.source != wildcard && mayPublish(id, t)
 	case Subscribe:
 		return maySubscribe(id, t)
 	}
@@ -112,22 +123,22 @@ func Allow(id Identity, action Action, topic string) bool {
 
 func mayPublish(id Identity, t topicFilter) bool {
 	switch id.Role {
-	case Agent:
-		return (t.kind == agentEvents || t.kind == agentBroadcast) && t.cluster == id.ID || t.kind == joinRequests
-	case Source:
-		return (t.kind == sourceEvents || t.kind == sourceBroadcast || t.kind == joinAnswers) && t.source == id.ID
 	case Joiner:
 		return t.kind == joinRequests
+	case Agent:
+		return t.kind == joinRequests || (t.kind == agentEvents || t.kind == agentBroadcast) && t.cluster == id.ID
+	case Source:
+		return (t.kind == sourceEvents || t.kind == sourceBroadcast || t.kind == joinAnswers) && t.source == id.ID
 	}
 	return false
 }
 
 func maySubscribe(id Identity, t topicFilter) bool {
 	switch id.Role {
-	case Agent:
-		return t.kind == sourceEvents && t.cluster == id.ID || t.kind == sourceBroadcast || t.readsAnswer()
 	case Joiner:
-		return t.readsAnswer()
+		return t.kind == joinAnswers && !t.shared
+	case Agent:
+		return t.kind == joinAnswers && !t.shared || t.kind == sourceEvents && t.cluster == id.ID || t.kind == sourceBroadcast
 	case Source:
 		return (t.kind == agentEvents || t.kind == joinRequests) && t.source == id.ID || t.kind == agentBroadcast ||
 			t.kind == sourceEvents && t.source == id.ID && t.cluster == instances
@@ -155,17 +166,11 @@ const (
 type topicFilter struct {
 	shared          bool
 	source, cluster string
-	answer          string // the id of a request, of joinAnswers
 	kind            string
 }
 
-func (t topicFilter) joins() bool { return t.kind == joinRequests || t.kind == joinAnswers }
-
-// readsAnswer reports whether the filter is the topic of the answers to one request: its id is random, and only who has made
-// it knows it.
-func (t topicFilter) readsAnswer() bool {
-	return t.kind == joinAnswers && !t.shared && t.source != wildcard && t.answer != wildcard
-}
+// joining reports whether clusters join by the topic.
+func (t topicFilter) joining() bool { return t.kind == joinRequests || t.kind == joinAnswers }
 
 func parse(topic string) (topicFilter, bool) {
 	var t topicFilter
@@ -182,12 +187,15 @@ func parse(topic string) (topicFilter, bool) {
 	case len(levels) == 5 && (t.kind == sourceEvents || t.kind == agentEvents):
 		t.source, t.cluster = levels[1], levels[3]
 		return t, isWord(levels[0]) && isWord(levels[2]) && isIDOrWildcard(t.source) && isIDOrWildcard(t.cluster)
-	case len(levels) == 4 && levels[2] == joinAnswers:
-		t.kind, t.source, t.answer = joinAnswers, levels[1], levels[3]
-		return t, isWord(levels[0]) && isIDOrWildcard(t.source) && isIDOrWildcard(t.answer)
-	case len(levels) == 3 && (t.kind == sourceBroadcast || t.kind == joinRequests):
+	case len(levels) == 3 && t.kind == sourceBroadcast:
 		t.source = levels[1]
 		return t, isWord(levels[0]) && isIDOrWildcard(t.source)
+	case len(levels) == 3 && t.kind == joinRequests:
+		t.source = levels[1]
+		return t, isWord(levels[0]) && isID(t.source)
+	case len(levels) == 4 && levels[2] == joinAnswers:
+		t.kind, t.source = joinAnswers, levels[1]
+		return t, isWord(levels[0]) && isID(t.source) && isID(levels[3])
 	case len(levels) == 3 && t.kind == agentBroadcast:
 		t.cluster = levels[1]
 		return t, isWord(levels[0]) && isIDOrWildcard(t.cluster)

@@ -19,7 +19,7 @@ const (
 
 	DefaultAgentMessagesPerSecond  = 2_000
 	DefaultAgentBytesPerSecond     = 8 << 20
-	DefaultJoinerMessagesPerSecond = 6_000 // 50 clusters
+	DefaultJoinerMessagesPerSecond = 5_000 // 40 joins, each a login and some packets
 	DefaultJoinerBytesPerSecond    = 512 << 10
 	DefaultSourceMessagesPerSecond = 40_000
 	DefaultSourceBytesPerSecond    = 256 << 20
@@ -72,13 +72,12 @@ type Config struct {
 	// quarters of the CPUs, at least one. Addresses take turns.
 	Handshakes int `json:"handshakes,omitempty"`
 
-	// Agent and Source limit what one identity of the role sends; defaults
-	// [DefaultAgentMessagesPerSecond] and so on. After a pause, a client may send what it is allowed
+	// Agent and Source limit what one identity of the role sends, and Joiner what all joiners send together;
+	// defaults [DefaultAgentMessagesPerSecond] and so on. After a pause, a client may send what it is allowed
 	// in a quarter of a second at once. Above that the broker reads more slowly from its connections.
-	// Joiner limits all clusters together that ask to join.
-	Joiner Rate `json:"joiner,omitzero"`
 	Agent  Rate `json:"agent,omitzero"`
 	Source Rate `json:"source,omitzero"`
+	Joiner Rate `json:"joiner,omitzero"`
 
 	// LogLinesPerSecond limits the lines of each kind in the log that clients can cause; default
 	// [DefaultLogLinesPerSecond]. The next line says how many were left out.
@@ -107,8 +106,8 @@ func (c Config) WithDefaults() Config {
 	c.PasswordChecks = cmp.Or(c.PasswordChecks, most)
 	c.Handshakes = cmp.Or(c.Handshakes, most)
 	c.Agent = c.Agent.withDefaults(DefaultAgentMessagesPerSecond, DefaultAgentBytesPerSecond)
-	c.Joiner = c.Joiner.withDefaults(DefaultJoinerMessagesPerSecond, DefaultJoinerBytesPerSecond)
 	c.Source = c.Source.withDefaults(DefaultSourceMessagesPerSecond, DefaultSourceBytesPerSecond)
+	c.Joiner = c.Joiner.withDefaults(DefaultJoinerMessagesPerSecond, DefaultJoinerBytesPerSecond)
 	c.LogLinesPerSecond = cmp.Or(c.LogLinesPerSecond, DefaultLogLinesPerSecond)
 	return c
 }
@@ -128,10 +127,10 @@ func (c Config) Validate() error {
 		{"handshakes", int64(c.Handshakes)},
 		{"agent.messagesPerSecond", int64(c.Agent.MessagesPerSecond)},
 		{"agent.bytesPerSecond", c.Agent.BytesPerSecond},
-		{"joiner.messagesPerSecond", int64(c.Joiner.MessagesPerSecond)},
-		{"joiner.bytesPerSecond", c.Joiner.BytesPerSecond},
 		{"source.messagesPerSecond", int64(c.Source.MessagesPerSecond)},
 		{"source.bytesPerSecond", c.Source.BytesPerSecond},
+		{"joiner.messagesPerSecond", int64(c.Joiner.MessagesPerSecond)},
+		{"joiner.bytesPerSecond", c.Joiner.BytesPerSecond},
 		{"logLinesPerSecond", int64(c.LogLinesPerSecond)},
 	} {
 		if field.value < 0 {

@@ -232,7 +232,7 @@ func (c *Connection) leavePending() {
 	l.pending--
 }
 
-// LogIn counts the connection as one of id from now on. It returns ErrIdentity if id has its maximum
+// LogIn counts the connection as one of id's account from now on. It returns ErrIdentity if id has its maximum
 // number, and ErrPending if the connection has been evicted or closed. It must be called once.
 func (c *Connection) LogIn(id acl.Identity) error {
 	l := c.limiter
@@ -241,7 +241,7 @@ func (c *Connection) LogIn(id acl.Identity) error {
 	if c.closed {
 		return ErrPending
 	}
-	name := id.String()
+	name := id.Account().String()
 	if l.identities[name] >= l.cfg.ConnectionsPerIdentity {
 		l.refused[ErrIdentity]++
 		return ErrIdentity

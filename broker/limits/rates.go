@@ -65,6 +65,7 @@ func (r Rate) burst() (messages, bytes float64) {
 // how long to wait before they are read and handled. It costs O(1), and once a minute a visit to
 // every identity that has sent since.
 func (l *Limiter) Take(id acl.Identity, messages, size int) time.Duration {
+	id = id.Account()
 	cfg, now := l.config(), l.now()
 	rate := cfg.rate(id)
 	l.rates.mu.Lock()

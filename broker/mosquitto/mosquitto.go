@@ -159,7 +159,7 @@ func rules(users []broker.User) (string, error) {
 		case acl.Monitor:
 			return "", fmt.Errorf("user %s: monitors are not supported", u.Username)
 		case acl.Joiner:
-			return "", fmt.Errorf("user %s: joiners are not supported: all clusters that join would have one client id", u.Username)
+			return "", fmt.Errorf("user %s: joiners are not supported: Mosquitto grants every subscription, so that each would read the answers to all", u.Username)
 		case acl.Observer:
 			out += "user " + u.Username + "\n" + observerRules + "\n"
 		case acl.Agent:

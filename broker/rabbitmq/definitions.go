@@ -116,14 +116,20 @@ func rulesOf(id acl.Identity, username string) (rules, error) {
 		}
 		return rules{
 			clientIDs: self + "-agent|" + self + "-client|" + own,
-			write:     `^(sources\.` + name + `\.clusters\.` + self + `\.agentevents|clusters\.` + self + `\.agentbroadcast)$`,
-			read:      `^(sources\.(` + name + `|\*)\.clusters\.` + self + `\.sourceevents|sources\.(` + name + `|\*)\.sourcebroadcast)$`,
+			write:     `^(sources\.` + name + `\.clusters\.` + self + `\.agentevents|clusters\.` + self + `\.agentbroadcast|sources\.` + name + `\.joinrequests)$`,
+			read:      `^(sources\.(` + name + `|\*)\.clusters\.` + self + `\.sourceevents|sources\.(` + name + `|\*)\.sourcebroadcast|sources\.` + name + `\.joinanswers\.` + name + `)$`,
 		}, nil
 	case acl.Source:
 		return rules{
 			clientIDs: self + "-hub|" + own,
-			write:     `^sources\.` + self + `\.(clusters\.` + name + `\.sourceevents|sourcebroadcast)$`,
-			read:      `^(sources\.` + self + `\.clusters\.(` + name + `|\*)\.agentevents|clusters\.(` + name + `|\*)\.agentbroadcast|sources\.` + self + `\.clusters\.-\.sourceevents)$`,
+			write:     `^sources\.` + self + `\.(clusters\.` + name + `\.sourceevents|sourcebroadcast|joinanswers\.` + name + `)$`,
+			read:      `^(sources\.` + self + `\.clusters\.(` + name + `|\*)\.agentevents|clusters\.(` + name + `|\*)\.agentbroadcast|sources\.` + self + `\.clusters\.-\.sourceevents|sources\.` + self + `\.joinrequests)$`,
+		}, nil
+	case acl.Joiner: // whose client ids are the user name, a slash and something random
+		return rules{
+			clientIDs: own,
+			write:     `^sources\.` + name + `\.joinrequests$`,
+			read:      `^sources\.` + name + `\.joinanswers\.` + name + `$`,
 		}, nil
 	case acl.Observer:
 		each := `(` + name + `|\*)`

@@ -25,7 +25,7 @@ func TestAttempts(t *testing.T) {
 		}
 		return id.ID
 	}
-	for _, id := range acltest.Identities() {
+	for _, id := range append(acltest.Identities(), acltest.Joiner) {
 		users = append(users, broker.User{Username: name(id), Role: id.Role, ID: id.ID})
 	}
 	text, err := Definitions(users)
@@ -61,14 +61,14 @@ func TestSessions(t *testing.T) {
 	var d definitions
 	text, err := Definitions([]broker.User{
 		{Username: "c1", Role: acl.Agent}, {Username: "c1-x", Role: acl.Agent}, {Username: "hub1", Role: acl.Agent}, {Username: "source", Role: acl.Agent},
-		{Username: "source.hub1", ID: "hub1", Role: acl.Source}, {Username: "watcher", Role: acl.Observer},
+		{Username: "join", Role: acl.Joiner}, {Username: "source.hub1", ID: "hub1", Role: acl.Source}, {Username: "watcher", Role: acl.Observer},
 	})
 	kit.NoError(t, err)
 	kit.NoError(t, json.Unmarshal(text, &d))
 	owners := map[string]string{
 		"mqtt-subscription-c1-agentqos1": "c1", "mqtt-subscription-c1-clientqos0": "c1", "mqtt-will-c1-agent": "c1", "mqtt-subscription-c1/anyqos1": "c1",
 		"mqtt-subscription-c1-x-agentqos1": "c1-x", "mqtt-subscription-hub1-agentqos1": "hub1", "mqtt-subscription-hub1-hubqos1": "source.hub1",
-		"mqtt-subscription-source.hub1/xqos1": "source.hub1", "mqtt-subscription-source/hub1qos1": "source", "mqtt-subscription-watcher/tailqos0": "watcher",
+		"mqtt-subscription-source.hub1/xqos1": "source.hub1", "mqtt-subscription-source/hub1qos1": "source", "mqtt-subscription-watcher/tailqos0": "watcher", "mqtt-subscription-join/x1qos1": "join",
 		"mqtt-subscription-c1-otherqos1": "", "amq.gen": "", "mqtt-subscription-c1": "",
 	}
 	for queue, owner := range owners {

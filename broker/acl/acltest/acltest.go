@@ -22,6 +22,7 @@ var (
 	Hub       = acl.Identity{Role: acl.Source, ID: "hub1"}
 	OtherHub  = acl.Identity{Role: acl.Source, ID: "hub2"}
 	Watcher   = acl.Identity{Role: acl.Monitor, ID: "watch"}
+	Joiner    = acl.Identity{Role: acl.Joiner, ID: "any"}
 	agents    = []acl.Identity{A, B, Namesake}
 	sources   = []acl.Identity{Hub, OtherHub}
 	publish   = acl.Publish
@@ -39,7 +40,7 @@ type Attempt struct {
 // String returns identity, action and topic.
 func (a Attempt) String() string { return fmt.Sprintf("%v %v %s", a.Who, a.Action, a.Topic) }
 
-// Identities returns the agents and sources of the attempts, without the monitor.
+// Identities returns the agents and sources of the attempts, without the monitor and the joiner.
 func Identities() []acl.Identity { return slices.Concat(agents, sources) }
 
 // Topic is a topic with the only identity that may publish to it, and the only identities that may
@@ -90,7 +91,7 @@ func Attempts() []Attempt {
 			all = append(all, Attempt{id, publish, name, false})
 		}
 	}
-	return append(all, foreign...)
+	return slices.Concat(all, foreign, joining())
 }
 
 // allowed returns the subscriptions of the usual configuration.
@@ -146,6 +147,40 @@ var foreign = []Attempt{
 	{Watcher, subscribe, "sources/+/sourcebroadcast", false},
 	{Watcher, publish, "$SYS/broker/version", false},
 	{Watcher, publish, "clusters/watch/agentbroadcast", false},
+}
+
+// Joining reports whether clusters join by a topic or filter. Mosquitto and EMQX have no rules that allow it
+// (docs/brokers.md).
+func Joining(topic string) bool {
+	levels := strings.Split(topic, "/")
+	n := len(levels)
+	return n >= 3 && (levels[n-1] == "joinrequests" || levels[n-2] == "joinanswers")
+}
+
+// joining returns the attempts with the topics by which clusters join.
+func joining() []Attempt {
+	const requests, answer = "sources/hub1/joinrequests", "sources/hub1/joinanswers/a1"
+	all := []Attempt{{Hub, subscribe, "$share/own-hub1/" + requests, true}}
+	for _, id := range append(Identities(), Joiner) {
+		asks := id.Role == acl.Agent || id.Role == acl.Joiner
+		all = append(all,
+			Attempt{id, publish, requests, asks}, Attempt{id, subscribe, requests, id == Hub},
+			Attempt{id, publish, answer, id == Hub}, Attempt{id, subscribe, answer, asks},
+			Attempt{id, subscribe, "$share/stolen-answers/" + answer, false})
+		for _, filter := range []string{
+			"sources/+/joinrequests", "sources/hub1/joinanswers/+", "sources/+/joinanswers/a1", "sources/+/joinanswers/+",
+			"sources/hub1/joinanswers/#", "sources/hub1/+/a1", "sources/hub1/+", "+/hub1/joinanswers/a1",
+		} {
+			all = append(all, Attempt{id, subscribe, filter, false})
+		}
+	}
+	for _, t := range Topics() {
+		all = append(all, Attempt{Joiner, publish, t.Name, false}, Attempt{Joiner, subscribe, t.Name, false})
+	}
+	for _, filter := range tooWide {
+		all = append(all, Attempt{Joiner, subscribe, filter, false})
+	}
+	return append(all, Attempt{Watcher, publish, requests, false}, Attempt{Watcher, subscribe, answer, false})
 }
 
 // Matches reports whether an MQTT topic filter matches a topic name. It does not implement topics

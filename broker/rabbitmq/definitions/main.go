@@ -3,7 +3,7 @@
 //	go run ./broker/rabbitmq/definitions source.hub1 cluster1 cluster2 >definitions.json
 //
 // Each argument is the common name of a certificate: source.ID for a source, otherwise the cluster of
-// an agent. NAME=source.ID is a source whose common name is NAME, which no cluster may have then.
+// an agent; joiner.ID is the user of clusters that join. NAME=source.ID is a source whose common name is NAME, which no cluster may have then.
 package main
 
 import (
@@ -18,7 +18,7 @@ import (
 
 func main() {
 	if len(os.Args) == 1 {
-		fmt.Fprintln(os.Stderr, "usage: definitions source.ID|NAME=source.ID|CLUSTER...")
+		fmt.Fprintln(os.Stderr, "usage: definitions source.ID|joiner.ID|NAME=source.ID|CLUSTER...")
 		os.Exit(2)
 	}
 	text, err := rabbitmq.Definitions(users(os.Args[1:]))
@@ -39,6 +39,9 @@ func users(names []string) []broker.User {
 		u := broker.User{Username: username, Role: acl.Agent, ID: identity}
 		if id, isSource := strings.CutPrefix(identity, "source."); isSource {
 			u.Role, u.ID = acl.Source, id
+		}
+		if id, isJoiner := strings.CutPrefix(identity, "joiner."); isJoiner {
+			u.Role, u.ID = acl.Joiner, id
 		}
 		users = append(users, u)
 	}
