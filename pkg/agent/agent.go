@@ -28,6 +28,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
+	"github.com/workwire/workwire/pkg/agent/internal/about"
 	"github.com/workwire/workwire/pkg/agent/internal/applied"
 	"github.com/workwire/workwire/pkg/agent/internal/budget"
 	"github.com/workwire/workwire/pkg/agent/internal/conditionrules"
@@ -211,7 +212,7 @@ func (a *Agent) newReconciler(topics wire.AgentTopics, clients clients) error {
 		return err
 	}
 	recorder := newEvents(clients.dynamic)
-	a.watches = []runner{mapper.Run, amws.Run, objects.Run, named.Run, executors.Run, recorder.Run}
+	a.watches = []runner{mapper.Run, amws.Run, objects.Run, named.Run, executors.Run, recorder.Run, a.describe(clients.raw)}
 	if config.Policy != nil {
 		a.watches = append(a.watches, func(ctx context.Context) error { return config.Policy.Run(ctx, table.PolicyChanged) })
 	}
@@ -240,6 +241,16 @@ func (a *Agent) newReconciler(topics wire.AgentTopics, clients clients) error {
 		Idle: config.Idle, Events: recorder, Audit: config.Audit, Registerer: config.Registerer, Logger: config.Logger,
 	})
 	return err
+}
+
+// describe returns what tells sources what the cluster says of itself.
+func (a *Agent) describe(client rest.Interface) runner {
+	if a.config.AboutInterval == 0 {
+		return func(context.Context) error { return nil }
+	}
+	return func(ctx context.Context) error {
+		return about.Run(ctx, about.Config{Client: client, Interval: a.config.AboutInterval, Changed: a.session.Describe, Logger: a.config.Logger})
+	}
 }
 
 // complete returns what reports, by the last status of a work, which of its manifests are complete.

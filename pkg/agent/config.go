@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"k8s.io/client-go/rest"
 
+	"github.com/workwire/workwire/pkg/agent/internal/about"
 	"github.com/workwire/workwire/pkg/agent/internal/applied"
 	"github.com/workwire/workwire/pkg/agent/policy"
 	"github.com/workwire/workwire/pkg/runtime/quota"
@@ -82,6 +83,9 @@ type Config struct {
 	// DigestInterval is the time between the digests that each source compares with its works.
 	// Negative: never; default 1 m.
 	DigestInterval time.Duration
+	// AboutInterval is the time between two readings of what the cluster says of itself: version, capacity, claims.
+	// Sources are told when it has changed. Negative: they are not; default 5 min.
+	AboutInterval time.Duration
 	// RecordDelay is how long no new work must have been applied before AppliedManifestWorks get the
 	// lists of what was applied while other works waited. While works keep coming, it is a minute.
 	// Negative: none waits; default 1 s.
@@ -131,6 +135,7 @@ func (c *Config) complete() error {
 	c.EvictionGrace = cmp.Or(max(c.EvictionGrace, 0), DefaultEvictionGrace)
 	c.SignatureMaxAge = max(cmp.Or(c.SignatureMaxAge, signing.DefaultMaxAge), 0)
 	c.DigestInterval = max(cmp.Or(c.DigestInterval, DefaultDigestInterval), 0)
+	c.AboutInterval = max(cmp.Or(c.AboutInterval, about.DefaultInterval), 0)
 	c.RecordDelay = max(cmp.Or(c.RecordDelay, DefaultRecordDelay), 0)
 	c.MaxFeedbackWatch = max(cmp.Or(c.MaxFeedbackWatch, DefaultMaxFeedbackWatch), 0)
 	c.MaxJSONRawLength = cmp.Or(max(c.MaxJSONRawLength, 0), DefaultMaxJSONRawLength)

@@ -161,7 +161,10 @@ func messages(t testing.TB) map[string]wire.Message {
 			{UID: lantern, Hash: strings.Repeat("5f", 32)}}},
 		"status-resync-reply": &wire.StatusResync{Source: "harbor", Cluster: "quay-7", SourceIdentity: memory, Reply: true, Hashes: []wire.StatusVersion{
 			{UID: lantern, Hash: strings.Repeat("5f", 32)}}},
-		"presence":          &wire.Presence{Agent: "quay-7-agent", Cluster: "quay-7", Source: "harbor", Session: "41", Present: true},
+		"presence": &wire.Presence{Agent: "quay-7-agent", Cluster: "quay-7", Source: "harbor", Session: "41", Present: true},
+		"presence-about": &wire.Presence{Agent: "quay-7-agent", Cluster: "quay-7", Source: "harbor", Session: "41", Present: true, About: &wire.About{
+			Kubernetes: "v1.36.3", Capacity: map[string]string{"cpu": "12", "memory": "64Gi"}, Allocatable: map[string]string{"cpu": "11500m"},
+			Claims: []wire.Claim{{Name: "region.open-cluster-management.io", Value: "eu-1"}}}},
 		"presence-gone":     &wire.Presence{Agent: "quay-7-agent", Cluster: "quay-7", Source: "harbor", Session: "41"},
 		"status-resync-all": &wire.StatusResync{Source: "harbor", Hashes: []wire.StatusVersion{}},
 	}

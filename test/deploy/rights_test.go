@@ -101,7 +101,7 @@ func (c *cluster) world() *world.World {
 // agent runs the agent as its replicas do: by a Lease, in its namespace.
 func (c *cluster) agent(w *world.World, as *rest.Config) {
 	c.Helper()
-	a := w.NewAgent(0, func(c *agent.Config) { c.Kube, c.SyncInterval = as, time.Second })
+	a := w.NewAgent(0, func(c *agent.Config) { c.Kube, c.SyncInterval, c.AboutInterval = as, time.Second, time.Minute })
 	election := leader.NewOptions("work-agent-" + served)
 	election.Namespace = agentNamespace
 	kit.Run(c, "agent", func(ctx context.Context) error {

@@ -260,6 +260,7 @@ func (w *World) startAgent(ctx context.Context, p *incarnation, cluster *cluster
 	c := agent.Config{
 		Cluster: cluster.name, ClientID: p.program.id, BrokerHost: "broker", Topics: agentTopics, Transport: p.transport(func() {}),
 		Kube: w.config("agent", p.way(cluster.api)), StateDir: cluster.disk.current(), Logger: w.logger.With("program", cluster.name),
+		AboutInterval: -1, // the simulated API has no nodes and no version
 	}
 	if w.o.Keys != "" {
 		signer, trusted, err := openAgentKeys(w.o.Keys, c.Logger)

@@ -104,6 +104,7 @@ func (w *World) NewAgent(i int, change ...func(*agent.Config)) *Agent {
 	c := agent.Config{
 		Cluster: w.Clusters[i], ClientID: name + "-agent", AgentID: name, Topics: w.Topics, Kube: w.Spokes[i].REST(),
 		Registerer: a.Metrics, Logger: w.logger(a.Log), BrokerHost: w.BrokerHost,
+		AboutInterval: -1, // announces again, and makes requests that tests count
 	}
 	if w.Broker != nil {
 		c.BrokerHost = cmp.Or(w.BrokerHost, w.Broker.Addr)

@@ -25,8 +25,9 @@ type presence struct {
 	transport transport.Transport
 	logger    *slog.Logger
 
-	session atomic.Pointer[string] // of the last connection
-	due     chan struct{}          // holds a token when the presence is to be published
+	session atomic.Pointer[string]     // of the last connection
+	about   atomic.Pointer[wire.About] // nil: not known yet
+	due     chan struct{}              // holds a token when the presence is to be published
 }
 
 func newPresence(message wire.Presence, topics wire.AgentTopics, t transport.Transport, logger *slog.Logger) (*presence, error) {
@@ -60,6 +61,9 @@ func (p *presence) will() func() (string, cloudevents.Event) {
 func (p *presence) event(session string, present bool) (cloudevents.Event, error) {
 	message := p.message
 	message.Session, message.Present = session, present
+	if present {
+		message.About = p.about.Load()
+	}
 	return wire.Encode(&message, time.Now())
 }
 
@@ -78,6 +82,13 @@ func (p *presence) announce() {
 	case p.due <- struct{}{}:
 	default: // run has yet to publish the last one
 	}
+}
+
+// Describe tells sources what the cluster says of itself, now and with each later announcement. The caller must
+// not change about afterwards, and limits how often it changes.
+func (s *Session) Describe(about *wire.About) {
+	s.presence.about.Store(about)
+	s.presence.announce()
 }
 
 // run publishes announcements until ctx ends.

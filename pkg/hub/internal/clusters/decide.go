@@ -78,6 +78,8 @@ type step struct {
 	namespace bool
 	// conditions to store; nil for no change.
 	conditions []metav1.Condition
+	// about is what the cluster says of itself, to be stored; nil for no change.
+	about *wire.About
 	// events to record about the change of conditions.
 	events []event
 	// spec is whether to store taints and annotations.
@@ -122,6 +124,13 @@ func decide(name wire.ClusterName, v view, p policy, now time.Time) step {
 		(p.autoRegister && !joined && !v.presence.heard.IsZero() || v.stored.Spec.HubAcceptsClient && !accepted)
 	if !apiequality.Semantic.DeepEqual(conditions, v.stored.Status.Conditions) {
 		s.conditions, s.events = conditions, eventsFor(v.stored.Status.Conditions, conditions)
+	}
+	if v.about != nil && !showsAbout(v.stored, v.about) {
+		if wait := v.aboutWritten.Add(aboutInterval).Sub(now); wait > 0 {
+			due = append(due, wait)
+		} else {
+			s.about = v.about
+		}
 	}
 	available := meta.FindStatusCondition(conditions, clusterv1.ManagedClusterConditionAvailable)
 	at, ok := taintDue(available, v.failover, p)
@@ -325,12 +334,16 @@ func eventsFor(before, after []metav1.Condition) []event {
 	return events
 }
 
-// statusPatch returns the merge patch that stores conditions in cluster. It replaces lists, so it
-// applies to this resource version only.
-func statusPatch(cluster *clusterv1.ManagedCluster, conditions []metav1.Condition) any {
+// statusPatch returns the merge patch that stores conditions and what the cluster says of itself. It replaces lists,
+// so it applies to this resource version only.
+func statusPatch(cluster *clusterv1.ManagedCluster, s step) any {
+	status := aboutPatch(cluster.Status, s.about)
+	if s.conditions != nil {
+		status["conditions"] = s.conditions
+	}
 	return map[string]any{
 		"metadata": map[string]any{"resourceVersion": cluster.ResourceVersion},
-		"status":   map[string]any{"conditions": conditions},
+		"status":   status,
 	}
 }
 

@@ -301,7 +301,7 @@ func TestPatches(t *testing.T) {
 	if string(spec) != want {
 		t.Errorf("spec:\n%s\nwant\n%s", spec, want)
 	}
-	status, err := json.Marshal(statusPatch(cluster, s.conditions))
+	status, err := json.Marshal(statusPatch(cluster, s))
 	if err != nil {
 		t.Fatal(err)
 	}

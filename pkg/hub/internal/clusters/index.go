@@ -68,6 +68,10 @@ type entry struct {
 	held *heldWorks
 	// findings are what is known of each alarm.
 	findings [alarmCount]finding
+	// about is what the cluster said of itself last; nil: nothing that its ManagedCluster does not show.
+	about *wire.About
+	// aboutWritten is when that was last written; zero: not since the hub started.
+	aboutWritten time.Time
 }
 
 func newClusterIndex(p policy, m *metrics, clusters latestClusters, works *works.Cache, add func(wire.ClusterName)) *clusterIndex {
@@ -133,6 +137,14 @@ func (x *clusterIndex) messageReceived(name wire.ClusterName, p *wire.Presence, 
 		}
 	}
 	x.recount(name, e, now)
+	if p != nil && p.Present && p.About != nil && p.Session != before.endedSession {
+		stored := x.stored(name)
+		if e.about = p.About; stored != nil && showsAbout(stored, p.About) {
+			e.about = nil
+		} else if stored != nil {
+			x.enqueue(name, e)
+		}
+	}
 	first := e.presence.heard.After(before.heard) && !e.spoken
 	e.spoken = e.spoken || first
 	x.presenceChanged(name, e, before, first)
@@ -321,6 +333,17 @@ func (x *clusterIndex) clusterChanged(name wire.ClusterName, after *clusterv1.Ma
 	return probe
 }
 
+// wroteAbout notes that it was written what a cluster says of itself.
+func (x *clusterIndex) wroteAbout(name wire.ClusterName, about *wire.About, now time.Time) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if e, ok := x.entries[name]; ok {
+		if e.aboutWritten = now; e.about == about {
+			e.about = nil
+		}
+	}
+}
+
 // forget removes what is known of a cluster that another hub serves.
 func (x *clusterIndex) forget(name wire.ClusterName, now time.Time) {
 	x.mu.Lock()
@@ -365,6 +388,9 @@ type view struct {
 	failover failover
 	held     heldView
 	findings [alarmCount]finding
+	about    *wire.About
+
+	aboutWritten time.Time
 }
 
 // view returns what is known of a cluster, at the start of its reconcile.
@@ -379,6 +405,6 @@ func (x *clusterIndex) view(name wire.ClusterName) (view, bool) {
 	stored := x.stored(name)
 	return view{
 		presence: e.presence, stored: stored, clusters: len(x.entries), spoken: e.spoken, removed: e.removed, failover: x.failover(),
-		held: x.heldView(name, e, stored), findings: e.findings,
+		held: x.heldView(name, e, stored), findings: e.findings, about: e.about, aboutWritten: e.aboutWritten,
 	}, true
 }

@@ -77,12 +77,15 @@ func (c *Clusters) write(ctx context.Context, name wire.ClusterName) (time.Durat
 		}
 	}
 	cluster := v.stored
-	if s.conditions != nil {
+	if s.conditions != nil || s.about != nil {
 		var err error
-		if cluster, err = c.patch(ctx, cluster, statusPatch(cluster, s.conditions), "status"); cluster == nil || err != nil {
+		if cluster, err = c.patch(ctx, cluster, statusPatch(cluster, s), "status"); cluster == nil || err != nil {
 			return 0, err
 		}
 		c.recordEvents(cluster, s.events...)
+		if s.about != nil {
+			c.index.wroteAbout(name, s.about, time.Now())
+		}
 	}
 	if s.spec {
 		var err error

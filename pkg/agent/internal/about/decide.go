@@ -1,0 +1,157 @@
+package about
+
+import (
+	"cmp"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/workwire/workwire/pkg/wire"
+)
+
+// Claims that every cluster has, if their value is known. A ClusterClaim of the same name replaces one.
+const (
+	claimID          = "id.k8s.io"
+	claimKubeVersion = "kubeversion.open-cluster-management.io"
+	claimPlatform    = "platform.open-cluster-management.io"
+	claimRegion      = "region.open-cluster-management.io"
+	claimZone        = "zone.open-cluster-management.io"
+)
+
+// platforms are the values of the claim by the scheme of the nodes' spec.providerID; others are "Other".
+var platforms = map[string]string{
+	"aws": "AWS", "azure": "Azure", "gce": "GCP", "ibm": "IBM", "openstack": "OpenStack", "vsphere": "VSphere", "baremetalhost": "BareMetal",
+}
+
+// facts are what was read of a cluster.
+type facts struct {
+	version string // of the API server
+	id      string // empty: not known
+	claims  []wire.Claim
+	nodes   nodes
+}
+
+// nodes are what was read of the nodes.
+type nodes struct {
+	count                     int
+	capacity, allocatable     map[string]resource.Quantity // nil: nodes may not be read
+	platforms, regions, zones set
+}
+
+type set map[string]bool
+
+// add adds a value that is not empty.
+func (s *set) add(value string) {
+	if value == "" {
+		return
+	}
+	if *s == nil {
+		*s = set{}
+	}
+	(*s)[value] = true
+}
+
+// text returns the values, in order.
+func (s set) text() string { return strings.Join(slices.Sorted(maps.Keys(s)), ",") }
+
+// node is what matters of a Node.
+type node struct {
+	Metadata struct {
+		Labels struct {
+			Region string `json:"topology.kubernetes.io/region"`
+			Zone   string `json:"topology.kubernetes.io/zone"`
+		} `json:"labels"`
+	} `json:"metadata"`
+	Spec struct {
+		ProviderID string `json:"providerID"`
+	} `json:"spec"`
+	Status struct {
+		Capacity    map[string]resource.Quantity `json:"capacity"`
+		Allocatable map[string]resource.Quantity `json:"allocatable"`
+	} `json:"status"`
+}
+
+// add adds a node.
+func (n *nodes) add(of node) {
+	n.count++
+	n.capacity, n.allocatable = sum(n.capacity, of.Status.Capacity), sum(n.allocatable, of.Status.Allocatable)
+	n.regions.add(of.Metadata.Labels.Region)
+	n.zones.add(of.Metadata.Labels.Zone)
+	if scheme, _, ok := strings.Cut(of.Spec.ProviderID, "://"); ok {
+		n.platforms.add(cmp.Or(platforms[scheme], "Other"))
+	}
+}
+
+func sum(total, more map[string]resource.Quantity) map[string]resource.Quantity {
+	if total == nil {
+		total = map[string]resource.Quantity{}
+	}
+	for name, quantity := range more {
+		q := total[name]
+		q.Add(quantity)
+		total[name] = q
+	}
+	return total
+}
+
+// describe returns what the cluster says of itself, within the limits of [wire.About], and the errors about what
+// is left out for them.
+func describe(f facts) (*wire.About, error) {
+	claims, err := claims(f)
+	return &wire.About{
+		Kubernetes: f.version, Capacity: resources(f.nodes.capacity), Allocatable: resources(f.nodes.allocatable), Claims: claims,
+	}, err
+}
+
+// claims returns the claims of a cluster by name. Those that every cluster has go first where there is not room
+// for all.
+func claims(f facts) (kept []wire.Claim, err error) {
+	known := []wire.Claim{
+		{Name: claimID, Value: f.id}, {Name: claimKubeVersion, Value: f.version}, {Name: claimPlatform, Value: f.nodes.platforms.text()},
+		{Name: claimRegion, Value: f.nodes.regions.text()}, {Name: claimZone, Value: f.nodes.zones.text()},
+	}
+	own := slices.SortedFunc(slices.Values(f.claims), func(a, b wire.Claim) int { return strings.Compare(a.Name, b.Name) })
+	known = slices.DeleteFunc(known, func(c wire.Claim) bool {
+		return c.Value == "" || slices.ContainsFunc(own, func(o wire.Claim) bool { return o.Name == c.Name })
+	})
+	kept = []wire.Claim{} // none, and known to be none
+	var errs []error
+	size := 0
+	for _, c := range append(known, own...) {
+		fault := c.Fault()
+		if fault == nil && (len(kept) == wire.MaxClaims || size+len(c.Name)+len(c.Value) > wire.MaxClaimsSize) {
+			fault = errors.New("claim " + c.Name + ": there are too many, or they are too large together")
+		}
+		if fault != nil {
+			errs = append(errs, fault)
+			continue
+		}
+		kept, size = append(kept, c), size+len(c.Name)+len(c.Value)
+	}
+	slices.SortFunc(kept, func(a, b wire.Claim) int { return strings.Compare(a.Name, b.Name) })
+	return kept, errors.Join(errs...)
+}
+
+// resources returns quantities as [wire.About] has them: those of Kubernetes go first where there is not room for
+// all. Nil is not known.
+func resources(of map[string]resource.Quantity) map[string]string {
+	if of == nil {
+		return nil
+	}
+	texts := map[string]string{}
+	for _, name := range slices.SortedFunc(maps.Keys(of), func(a, b string) int {
+		return cmp.Or(strings.Count(a, "/")-strings.Count(b, "/"), strings.Compare(a, b))
+	}) {
+		quantity := of[name]
+		if quantity.Format == resource.DecimalExponent {
+			quantity.Format = resource.DecimalSI
+		}
+		if text := quantity.String(); len(texts) < wire.MaxResources && wire.IsQuantity(text) {
+			texts[name] = text
+		}
+	}
+	return texts
+}

@@ -1,0 +1,2 @@
+// Package about reads what a cluster says of itself: version, capacity and claims.
+package about
