@@ -355,6 +355,38 @@ func TestHostileBroker(t *testing.T) {
 	w.NoAppliedManifestWorks(0)
 }
 
+// TestLostLastSpec: a broker that drops the last spec of a work, by which its objects stay, and delivers the deletion has none deleted.
+func TestLostLastSpec(t *testing.T) {
+	t.Parallel()
+	w := withBroker(t)
+	k := newKeys(t, w.Source)
+	w.StartHub(k.signs)
+	b, _, _ := hostile(w, k, nil)
+	works := w.Works(0)
+	w.Create(works, w.Work(0, "web", "1", "stays"))
+	w.Applied(works, "web")
+	dropped, deleted := false, false
+	b.dropping(func(m wire.Message) bool {
+		spec, _ := m.(*wire.Spec)
+		deleted = deleted || spec != nil && spec.IsDeletion() && !spec.NoMetadata
+		_, isDelta := m.(*wire.SpecDelta)
+		drop := !deleted && (isDelta || spec != nil && !spec.IsDeletion())
+		dropped = dropped || drop
+		return drop
+	})
+	last := w.Work(0, "web", "1", "stays")
+	last.Spec.DeleteOption = &workv1.DeleteOption{PropagationPolicy: workv1.DeletePropagationPolicyTypeOrphan}
+	w.Update(works, last)
+	w.Delete(works, "web")
+	w.Gone(works, "web")
+	w.Holds(0, map[string]string{"stays": "1"})
+	w.NoAppliedManifestWorks(0)
+	b.dropping(nil)
+	if !dropped {
+		t.Error("the broker has dropped nothing")
+	}
+}
+
 func isDeletionMessage(m transport.Message) bool {
 	message, err := wire.Decode(m.Event)
 	return err == nil && isDeletion(message)

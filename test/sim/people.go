@@ -77,13 +77,12 @@ func (w *World) changeWork() {
 	_, _ = works.Update(background, work, metav1.UpdateOptions{})
 }
 
-// deleteWork deletes a work, of which all objects may be to stay at the last moment. Where programs sign, an agent that has just started may
-// refuse the spec that says so, and accept the deletion (docs/simulation.md, What it has found); a broker that lies may lose the spec and deliver
-// the deletion.
+// deleteWork deletes a work, of which all objects may be to stay at the last moment. A broker that lies may lose the spec that says so, and deliver the
+// deletion.
 func (w *World) deleteWork() {
 	c, name := w.anyWork()
 	works := w.people.WorkV1().ManifestWorks(string(c.name))
-	if work, err := works.Get(background, name, metav1.GetOptions{}); err == nil && w.random.chance(50) && w.o.Keys == "" && !w.liar.lies() && !ordinary(name) {
+	if work, err := works.Get(background, name, metav1.GetOptions{}); err == nil && w.random.chance(50) && !w.liar.lies() && !ordinary(name) {
 		work.Spec.DeleteOption = &workv1.DeleteOption{PropagationPolicy: workv1.DeletePropagationPolicyTypeOrphan}
 		_, _ = works.Update(background, work, metav1.UpdateOptions{})
 	}

@@ -29,9 +29,11 @@ const (
 	Kept
 	// Disowned: the source does not know the work. [Inbox.DecideDisowned] decides.
 	Disowned
+	// Early: the deletion follows a spec that the agent lacks, and is put off.
+	Early
 	// Same: the event equals the work.
 	Same
-	// Older: the event has an older generation than the work and is ignored.
+	// Older: the event has an older generation than the work, or than its deletion that was carried out, and is ignored.
 	Older
 	// Late: the work is being deleted, which a spec cannot undo.
 	Late
@@ -44,7 +46,7 @@ const (
 	Nameless
 )
 
-var verdictNames = [...]string{"", "added", "replaced", "deletion", "refused", "held", "kept", "disowned", "same", "older", "late", "unknown", "full", "nameless"}
+var verdictNames = [...]string{"", "added", "replaced", "deletion", "refused", "held", "kept", "disowned", "early", "same", "older", "late", "unknown", "full", "nameless"}
 
 // String returns the verdict in lower case, for logs and metrics.
 func (v Verdict) String() string {
@@ -58,7 +60,7 @@ func (v Verdict) String() string {
 func (v Verdict) Changes() bool { return v >= Added && v <= Kept }
 
 // Decide returns the effect of the event in on held, the work with the same source and UID, or nil.
-// It does not return Refused or Nameless, see [DecideRefusal].
+// It does not return Refused or Nameless, see [DecideRefusal], nor Early or Full.
 func Decide(held *Entry, in *wire.Spec) Verdict {
 	if in.IsDeletion() {
 		switch {

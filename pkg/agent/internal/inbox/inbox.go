@@ -64,6 +64,8 @@ type Config struct {
 	Unseal *sealing.Unsealer
 	// MaxSource is how many bytes of specs to hold of one source. A spec beyond that is refused; 0: no limit.
 	MaxSource int64
+	// Proofs says that specs count only once their source has proved itself, so that one may be refused that its source does not send again.
+	Proofs bool
 	// Changed is called with the key of a work after each change of it, without locks held. It must
 	// return at once. Calls for one work can be concurrent and out of order, so Changed should read
 	// the work with Get. Required.
@@ -80,6 +82,8 @@ type Change struct {
 	// forgotten: its objects belong to the work that took the name, which keeps, changes or deletes
 	// them according to its own spec.
 	Superseded *Key
+	// Ask reports that the source is to be asked for the work, whose deletion is [Early].
+	Ask bool
 }
 
 // Inbox holds works. All methods are safe for concurrent use and cost O(1) unless they say
@@ -88,14 +92,16 @@ type Inbox struct {
 	store   *statestore.Store
 	unseal  *sealing.Unsealer
 	max     int64
+	proofs  bool
 	changed func(Key)
 	logger  *slog.Logger
 
 	mu          sync.Mutex
 	works       map[wire.SourceID]*sourceWorks
 	answers     map[wire.SourceID]*answer // of sources that have disowned works
-	count, held int                       // works, and those of them whose deletion is held
-	labels      latest                    // of entries
+	past        past
+	count, held int    // works, and those of them whose deletion is held
+	labels      latest // of entries
 	annotations latest
 }
 
@@ -113,6 +119,7 @@ type work struct {
 	// specAfterDeletion reports that a spec arrived after the deletion. Only the source knows
 	// whether it is an old one or that of a new work with the same UID.
 	specAfterDeletion bool
+	early             early
 	digest            wire.BucketDigest // of the entry digested
 	digested          *Entry
 }
@@ -123,6 +130,7 @@ func New(c Config) *Inbox {
 		store:   c.Store,
 		unseal:  c.Unseal,
 		max:     c.MaxSource,
+		proofs:  c.Proofs,
 		changed: c.Changed,
 		logger:  cmp.Or(c.Logger, slog.Default()),
 		works:   map[wire.SourceID]*sourceWorks{},
@@ -142,7 +150,13 @@ func (b *Inbox) Put(in *wire.Spec, stored func(error)) Change {
 	b.mu.Lock()
 	current := b.find(key)
 	change.Verdict = Decide(current.snapshot(), in)
+	if change.Verdict == Added && b.past.has(in) {
+		change.Verdict = Older
+	}
 	if in.IsDeletion() {
+		if change.Verdict == Deletion && current.entry.Deleting == nil && isEarly(current.entry, in, b.proofs) {
+			change.Verdict, change.Ask = current.putOff(time.Now())
+		}
 		b.putDeletion(current, in, change.Verdict)
 	} else {
 		b.own(key)
@@ -152,6 +166,7 @@ func (b *Inbox) Put(in *wire.Spec, stored func(error)) Change {
 			e.Received = time.Now()
 			if b.room(e) > 0 {
 				change.Superseded = b.save(e)
+				b.find(key).early = early{}
 			} else {
 				change.Verdict = b.refuse(current, in, b.fullRefusal(in))
 				b.lacksRoom(e)
@@ -372,6 +387,9 @@ func (b *Inbox) Forget(key Key) (again bool) {
 	current := b.find(key)
 	if current != nil {
 		b.delete(current.entry)
+		if current.entry.Deleting != nil {
+			b.past.add(key, current.entry.Generation)
+		}
 		again = current.specAfterDeletion
 	}
 	b.mu.Unlock()

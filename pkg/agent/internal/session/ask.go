@@ -169,16 +169,19 @@ func proofRequest(request *wire.SpecResync, probe []wire.SpecVersion) *wire.Spec
 
 // requestDiffering requests the works whose specs differ from those that m lists.
 func (s *Session) requestDiffering(m *wire.StatusResync) {
-	differing := s.config.Inbox.Differing(m)
-	if len(differing) == 0 {
+	if differing := s.config.Inbox.Differing(m); len(differing) > 0 {
+		s.partial.Add(float64(len(differing)))
+		s.askFor(m.Source, differing)
+	}
+}
+
+// askFor has source asked for works; for all that the agent lacks if a partial request cannot name one of them.
+func (s *Session) askFor(source wire.SourceID, works []wire.SpecVersion) {
+	if slices.ContainsFunc(works, func(v wire.SpecVersion) bool { return s.isUnsent(source, v) }) {
+		s.Ask(source)
 		return
 	}
-	if slices.ContainsFunc(differing, func(v wire.SpecVersion) bool { return s.isUnsent(m.Source, v) }) {
-		s.Ask(m.Source)
-		return
-	}
-	s.partial.Add(float64(len(differing)))
-	s.lack(m.Source, differing)
+	s.lack(source, works)
 }
 
 // isUnsent reports whether the agent knows a work from its AppliedManifestWork alone. A partial request cannot name it: what it

@@ -165,6 +165,11 @@ func (s *Session) receiveSpec(logger *slog.Logger, m transport.Message, source w
 		s.config.Outbox.ReportDeleted(spec)
 	case inbox.Refused, inbox.Full:
 		logger.Warn("spec refused: the agent holds as many of the source as it may", "verdict", change.Verdict.String())
+	case inbox.Early:
+		if held, ok := s.config.Inbox.Get(change.Key); ok && change.Ask {
+			logger.Info("deletion put off: it follows a spec that is missing, asking for that", "generation", spec.Generation, "held", held.Generation)
+			s.askFor(source, []wire.SpecVersion{{UID: spec.UID, Generation: held.Generation}})
+		}
 	case inbox.Held, inbox.Disowned:
 		s.asking(func(q *questions.Questions, now time.Time) { q.Disowned(source, now.Add(inbox.AnswerQuiet)) })
 	}

@@ -1,0 +1,53 @@
+package inbox
+
+import (
+	"time"
+
+	"github.com/workwire/workwire/pkg/wire"
+)
+
+const (
+	// EarlyQuestion is the time between two questions for the spec before an early deletion.
+	EarlyQuestion = 10 * time.Second
+	// MaxEarly is how long a deletion is put off because it is early. The source repeats it meanwhile, and the next one after
+	// that is carried out: nobody can hold up deletions by keeping specs back.
+	MaxEarly = 2 * time.Minute
+)
+
+// isEarly reports whether in, a deletion of held, follows a spec that the agent lacks, which may say that objects are to stay. A
+// deletion has the generation after that of the last spec. A source sends the last spec first when it answers a question, if it can:
+// what answers one is not early. Of a work without a generation nobody can say; its objects are as its last spec wanted
+// them, unless specs count only once their source has proved itself, so that one may have been refused.
+func isEarly(held *Entry, in *wire.Spec, proofs bool) bool {
+	last := latestGeneration(held)
+	return in.Action != wire.ResyncResponse && in.SourceIdentity != "" && in.Generation > last+1 && (last > 0 || proofs)
+}
+
+// early is what is remembered of a work with an early deletion. The zero value: it has none.
+type early struct {
+	since, asked time.Time
+}
+
+// decide returns the verdict on an early deletion, [Early] or [Deletion], and whether the source is to be asked for the spec before it.
+func (e early) decide(now time.Time) (verdict Verdict, ask bool) {
+	switch {
+	case e.since.IsZero():
+		return Early, true
+	case now.Sub(e.since) >= MaxEarly:
+		return Deletion, false
+	default:
+		return Early, now.Sub(e.asked) >= EarlyQuestion
+	}
+}
+
+// putOff notes a deletion of the work that is early, and returns what decide does.
+func (w *work) putOff(now time.Time) (verdict Verdict, ask bool) {
+	verdict, ask = w.early.decide(now)
+	if w.early.since.IsZero() {
+		w.early.since = now
+	}
+	if ask {
+		w.early.asked = now
+	}
+	return verdict, ask
+}
