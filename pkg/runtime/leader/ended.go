@@ -3,7 +3,6 @@ package leader
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	coordination "k8s.io/client-go/kubernetes/typed/coordination/v1"
@@ -17,8 +16,8 @@ const readAgain = time.Second
 type Others struct {
 	client coordination.LeaseInterface
 
-	mu   sync.Mutex
-	seen map[string]*seenLease // guarded by mu
+	turn chan struct{}         // has room for one: who reads a Lease, which may take long
+	seen map[string]*seenLease // owned by whose turn it is
 }
 
 // seenLease is a Lease, and when it was read.
@@ -29,15 +28,19 @@ type seenLease struct {
 
 // NewOthers returns an Others that reads leases. It does no I/O.
 func NewOthers(leases coordination.LeaseInterface) *Others {
-	return &Others{client: leases, seen: make(map[string]*seenLease)}
+	return &Others{client: leases, turn: make(chan struct{}, 1), seen: make(map[string]*seenLease)}
 }
 
 // Ended reports whether nobody holds the Lease with a name: it does not exist, was released, or was not
 // renewed for its duration by the clock of this process, so that the first call for a Lease that is held
 // returns false. It costs a request a second at most for each name.
 func (o *Others) Ended(ctx context.Context, name string) (bool, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
+	select {
+	case o.turn <- struct{}{}:
+		defer func() { <-o.turn }()
+	case <-ctx.Done():
+		return false, ctx.Err()
+	}
 	seen := o.seen[name]
 	if seen == nil {
 		seen = &seenLease{lease: lease{client: o.client, name: name}}
