@@ -31,7 +31,7 @@ func (w *World) startForger() {
 	if w.o.Keys == "" {
 		return
 	}
-	signer, _, err := openAgentKeys(w.o.Keys, w.logger)
+	signer, _, err := openAgentKeys(w.o.Keys, w.logger, time.Now)
 	if err != nil {
 		panic(err)
 	}

@@ -159,7 +159,7 @@ func (h *histories) hubWrite(i int, e *entry) {
 		for object, value := range declared(work) {
 			h.declared[work.Namespace+"/"+object+"/"+value] = declaredIn{uid, work.Generation}
 		}
-	case applied > 0:
+	case applied > 0 && e.actor != sourceProgram: // its replicas may go back for a moment (docs/simulation.md, seed 61)
 		h.statuses[uid].add(access{i, false, applied})
 	}
 }

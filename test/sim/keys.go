@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"time"
 
 	"github.com/workwire/workwire/pkg/security/signing"
 	"github.com/workwire/workwire/pkg/wire"
@@ -17,8 +18,8 @@ const (
 
 func clusterName(i int) wire.ClusterName { return wire.ClusterName(fmt.Sprintf("cluster%d", i+1)) }
 
-func openHubKeys(dir string, logger *slog.Logger) (*signing.Signer, *signing.TrustedAgents, error) {
-	signer, err := signing.NewSigner(signing.SignerConfig{KeyFile: filepath.Join(dir, hubKey), Logger: logger})
+func openHubKeys(dir string, logger *slog.Logger, now func() time.Time) (*signing.Signer, *signing.TrustedAgents, error) {
+	signer, err := signing.NewSigner(signing.SignerConfig{KeyFile: filepath.Join(dir, hubKey), Now: now, Logger: logger})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -26,8 +27,8 @@ func openHubKeys(dir string, logger *slog.Logger) (*signing.Signer, *signing.Tru
 	return signer, trusted, err
 }
 
-func openAgentKeys(dir string, logger *slog.Logger) (*signing.Signer, *signing.TrustedKeys, error) {
-	signer, err := signing.NewSigner(signing.SignerConfig{KeyFile: filepath.Join(dir, agentKey), Logger: logger})
+func openAgentKeys(dir string, logger *slog.Logger, now func() time.Time) (*signing.Signer, *signing.TrustedKeys, error) {
+	signer, err := signing.NewSigner(signing.SignerConfig{KeyFile: filepath.Join(dir, agentKey), Now: now, Logger: logger})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -66,8 +66,8 @@ type link struct {
 	delay func(message string) time.Duration
 	// received is told of each message before the program gets it. Optional.
 	received func(cloudevents.Event)
-	// published is told of each message that the broker has acknowledged.
-	published func()
+	// published is told of each message that the broker has acknowledged. Optional.
+	published func(topic string, e cloudevents.Event)
 	// online is told whether there is a connection.
 	online func(bool)
 }
@@ -87,8 +87,8 @@ func (l *link) Publish(ctx context.Context, topic string, e cloudevents.Event) e
 	}
 	err := l.Transport.Publish(ctx, topic, e)
 	l.trace.message(l.id, "publishes", e, fmt.Sprintf(" to %s: %v", topic, err))
-	if err == nil {
-		l.published()
+	if err == nil && l.published != nil {
+		l.published(topic, e)
 	}
 	return err
 }

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/google/uuid"
 	corev1 "k8s.io/api/core/v1"
@@ -44,7 +45,7 @@ func (w *World) fill(work *workv1.ManifestWork) {
 	w.chooseStrategies(work)
 	work.Spec.Workload.Manifests = nil
 	for i := range 4 {
-		if i > 0 && w.random.chance(50) {
+		if i > 0 && (w.o.Tight || w.random.chance(50)) {
 			continue
 		}
 		w.values++
@@ -66,8 +67,10 @@ func configMap(name, value string) []byte {
 	return text
 }
 
-func (w *World) changeWork() {
-	c, name := w.anyWork()
+func (w *World) changeWork() { w.change(w.anyWork()) }
+
+// change changes a work if it exists.
+func (w *World) change(c *cluster, name string) {
 	works := w.people.WorkV1().ManifestWorks(string(c.name))
 	work, err := works.Get(background, name, metav1.GetOptions{})
 	if err != nil || work.DeletionTimestamp != nil {
@@ -83,10 +86,29 @@ func (w *World) deleteWork() {
 	c, name := w.anyWork()
 	works := w.people.WorkV1().ManifestWorks(string(c.name))
 	if work, err := works.Get(background, name, metav1.GetOptions{}); err == nil && w.random.chance(50) && !w.liar.lies() && !ordinary(name) {
+		if w.o.Keys != "" && c.agent.running != nil {
+			w.startSlowly(c.agent)
+		}
 		work.Spec.DeleteOption = &workv1.DeleteOption{PropagationPolicy: workv1.DeletePropagationPolicyTypeOrphan}
 		_, _ = works.Update(background, work, metav1.UpdateOptions{})
 	}
 	_ = works.Delete(background, name, metav1.DeleteOptions{})
+}
+
+// deleteSoon changes a work, and deletes it shortly afterwards.
+func (w *World) deleteSoon() {
+	c, name := w.anyWork()
+	w.change(c, name)
+	works := w.people.WorkV1().ManifestWorks(string(c.name))
+	w.later(5*time.Second, func() { _ = works.Delete(background, name, metav1.DeleteOptions{}) })
+}
+
+// startSlowly kills a program, and makes everything slow while it starts again: what sources send while they prove themselves counts in part.
+func (w *World) startSlowly(p *program) {
+	p.kill()
+	w.later(10*time.Second, p.run)
+	w.flaky.set(0, 2*time.Second, 0)
+	w.later(30*time.Second, func() { w.flaky.set(0, 0, 0) })
 }
 
 // anyObject returns a ConfigMap of a cluster; nil if it has none.

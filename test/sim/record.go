@@ -34,7 +34,7 @@ type record struct {
 	values   map[string]int             // by cluster/object, the newest declaration that an agent has written
 	requests map[string]int             // of each program, in minute
 	until    map[string]time.Time       // until when older declarations may come back to a cluster, see rewound
-	restored map[string]bool            // UIDs of works that were restored: objects of their names may be of others
+	restored map[string]bool            // UIDs of works that were restored, and names of those that a restore has removed: objects of their names may be of others
 	minute   time.Time
 }
 
@@ -67,13 +67,16 @@ func (r *record) request(program string) {
 
 // hubWrite follows a write to the hub's API.
 func (r *record) hubWrite(w kubeapi.Write) {
-	if w.Kind.Kind != "ManifestWork" {
+	if w.Kind.Kind != "ManifestWork" || w.User != kubeapi.RestoredBy && w.Before != nil && w.After != nil && w.Before.GetGeneration() == w.After.GetGeneration() { // people have changed nothing
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if w.User == kubeapi.RestoredBy && w.After != nil {
+	switch {
+	case w.User == kubeapi.RestoredBy && w.After != nil:
 		r.restored[string(w.After.GetUID())] = true
+	case w.User == kubeapi.RestoredBy: // its objects are there when another one takes its name
+		r.restored[w.Before.GetNamespace()+"/"+w.Before.GetName()] = true
 	}
 	before, after := declaredBy(w.Before), declaredBy(w.After)
 	for object := range before {
@@ -89,7 +92,11 @@ func (r *record) hubWrite(w kubeapi.Write) {
 	if w.Before != nil && w.After != nil { // an agent that hears of this generation alone does not know that one before has left an object
 		work := workFrom(w.After)
 		for object, d := range r.declared {
-			if _, still := after[object]; !still && strings.HasPrefix(object, work.Namespace+"/"+work.Name+"-") && !orphans(work, object[strings.Index(object, "/")+1:]) {
+			switch _, still := after[object]; {
+			case still || !strings.HasPrefix(object, work.Namespace+"/"+work.Name+"-"):
+			case orphans(work, object[strings.Index(object, "/")+1:]):
+				r.orphaned[object] = true // likewise, that one before has not
+			default:
 				d.now, d.ended = false, true
 			}
 		}
@@ -104,7 +111,7 @@ func (r *record) hubWrite(w kubeapi.Write) {
 		}
 		d.now = true
 	}
-	if w.After == nil && w.User != kubeapi.RestoredBy && !r.restored[string(w.Before.GetUID())] {
+	if w.After == nil && w.User != kubeapi.RestoredBy && !r.restored[string(w.Before.GetUID())] && !r.restored[w.Before.GetNamespace()+"/"+w.Before.GetName()] {
 		cluster := w.Before.GetNamespace()
 		for name, owned := range r.objects[cluster] {
 			if strings.HasPrefix(name, w.Before.GetName()+"-") && (owned || !r.orphaned[cluster+"/"+name]) {

@@ -69,13 +69,18 @@ func (w *World) Run() []string {
 // they have missed.
 func (w *World) lastWords() {
 	w.advance(w.random.upTo(20 * time.Second))
-	if w.decide(len(w.trace.decisions)+1, happening{do: (*World).lie}) {
+	honest := w.o.Honest || w.o.Tight
+	switch number := len(w.trace.decisions) + 1; {
+	case !w.decide(number, happening{do: map[bool]func(*World){false: (*World).lie, true: (*World).silence}[honest]}):
+	case honest:
+		w.silence()
+	default:
 		w.lieAbout(60)
 	}
 	for range 6 {
 		number := len(w.trace.decisions) + 1
 		w.random.restart(w.o.Seed, 2*number)
-		word := []func(*World){(*World).createWork, (*World).changeWork, (*World).deleteWork, (*World).deleteWork, (*World).changeOwn, (*World).deleteOwn}[w.random.intN(6)]
+		word := []func(*World){(*World).createWork, (*World).changeWork, (*World).deleteWork, (*World).deleteSoon, (*World).changeOwn, (*World).deleteOwn}[w.random.intN(6)]
 		if w.decide(number, happening{do: word}) {
 			word(w)
 		}
@@ -84,6 +89,9 @@ func (w *World) lastWords() {
 	}
 	w.liar.set(0)
 }
+
+// tightLimit is a packet limit that all works of a tight world fit, and no list of them.
+const tightLimit = 2900
 
 // maxOutage is the longest time that something is away.
 const maxOutage = 90 * time.Second
@@ -106,12 +114,19 @@ func (w *World) advance(d time.Duration) {
 
 // happen has the number-th decision happen.
 func (w *World) happen(number int) {
+	all := slices.Clone(happenings)
+	if w.hubs[0].shard != nil {
+		all = append(all, happening{5, (*World).moveCluster})
+	}
+	if w.o.Restores {
+		all = append(all, happening{12, (*World).backUp}, happening{16, (*World).restoreAPI})
+	}
 	total := 0
-	for _, h := range happenings {
+	for _, h := range all {
 		total += h.weight
 	}
 	n := w.random.intN(total)
-	for _, h := range happenings {
+	for _, h := range all {
 		if n -= h.weight; n < 0 {
 			if w.decide(number, h) {
 				h.do(w)
@@ -184,7 +199,7 @@ func (w *World) backUp() {
 func (w *World) restoreAPI() {
 	api := w.anyAPI()
 	backup := w.backups[api]
-	if backup == nil {
+	if backup == nil || w.o.Honest || w.o.Tight { // without digests nobody asks for what came back, or went
 		return
 	}
 	// Without the bump, agents may not notice it (docs/operations.md), nor does the hub once there were as many changes again
@@ -197,14 +212,24 @@ func (w *World) restoreAPI() {
 		}
 	}
 	api.Restore(backup, bump)
+	for range 5 { // at once, so that generations come back with other contents
+		if w.o.Restores && api == w.hubAPI {
+			w.changeWork()
+		}
+	}
 }
 
-// cut cuts the connection of a program for a while.
+// cut cuts the connection of some program for a while.
 func (w *World) cut() {
 	p := append([]*program{w.anyHub()}, w.sources.programs...)[w.random.intN(3)]
 	if w.random.chance(60) {
 		p = w.anyCluster().agent
 	}
+	w.cutOff(p)
+}
+
+// cutOff cuts the connection of a program for a while.
+func (w *World) cutOff(p *program) {
 	if p.running == nil || w.away[p.id] {
 		return
 	}
@@ -215,6 +240,7 @@ func (w *World) cut() {
 		delete(w.away, p.id)
 		if p.running != nil || slices.Contains(w.hubs, p) {
 			w.trace.note(p.name, "can reach the broker again")
+			w.jumpClock(p)
 			w.broker.Restore(p.id)
 		}
 	})
@@ -241,6 +267,9 @@ func (w *World) replace(p *program, plain bool) {
 
 // limitPackets has the broker start again with a packet limit that is near to the size of messages, for a while.
 func (w *World) limitPackets() {
+	if w.o.Tight {
+		return
+	}
 	w.startBroker(1200 + w.random.intN(3000))
 	w.later(maxOutage, func() { w.startBroker(0) })
 }
@@ -282,8 +311,28 @@ func (w *World) overload() {
 	w.later(maxOutage, func() { w.flaky.set(0, 0, 0) })
 }
 
+// silence cuts hub and second source off from the broker for a while, which forgets the session of the hub: statuses are lost, and people change what these
+// cannot say at once.
+func (w *World) silence() {
+	w.flaky.set(0, 3*time.Second, 0)
+	w.later(20*time.Second, func() { w.flaky.set(0, 0, 0) })
+	for range 8 {
+		w.changeWork()
+	}
+	w.advance(w.random.upTo(5 * time.Second))
+	for _, p := range w.hubs {
+		w.broker.Forget(p.id)
+	}
+	for _, p := range append(slices.Clone(w.hubs), w.sources.programs...) {
+		w.cutOff(p)
+	}
+}
+
 // lie has the broker lose, delay and repeat messages for a while that it has acknowledged.
 func (w *World) lie() {
+	if w.o.Honest || w.o.Tight {
+		return
+	}
 	w.lieAbout(1 + w.random.intN(40))
 	w.later(maxOutage, func() { w.liar.set(0) })
 }

@@ -74,7 +74,7 @@ type decision struct {
 }
 
 // changes are what people do on purpose. All else that happens is a fault.
-var changes = []string{"createWork", "changeWork", "deleteWork", "createOwn", "changeOwn", "deleteOwn"}
+var changes = []string{"createWork", "changeWork", "deleteWork", "deleteSoon", "createOwn", "changeOwn", "deleteOwn"}
 
 // decide reports whether what was chosen as the number-th decision happens.
 func (w *World) decide(number int, h happening) bool {

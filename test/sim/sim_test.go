@@ -65,7 +65,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, "the compression was not used:", err)
 		os.Exit(1)
 	}
-	debug.SetGCPercent(400) // a run is short
+	debug.SetGCPercent(800) // a run is short
 	os.Exit(m.Run())
 }
 
@@ -108,7 +108,13 @@ func writeKeys(t *testing.T, dir string, clusters int) {
 
 // runSeed runs a seed, without some of its decisions; in odd ones hub and agents sign.
 func runSeed(t *testing.T, seed uint64, leaveOut Numbers) {
-	o := Options{Seed: seed, Clusters: 3, Works: 10, Faults: 10 * time.Minute, LeaveOut: leaveOut}
+	o := Options{
+		Seed: seed, Clusters: 3, Works: 10, Faults: 10 * time.Minute, LeaveOut: leaveOut,
+		Honest: seed%8 == 0, Restores: seed%8 == 3 || seed%8 == 4, Tight: seed%8 == 6,
+	}
+	if o.Tight {
+		o.Works = 30
+	}
 	if seed%2 == 1 {
 		o.Keys = t.TempDir()
 		writeKeys(t, o.Keys, o.Clusters)

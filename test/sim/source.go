@@ -79,7 +79,7 @@ func (w *World) startSource(ctx context.Context, p *incarnation) error {
 
 func (w *World) newSource(p *incarnation) (*source.Client, error) {
 	c := source.Config{
-		SourceID: sourceProgram, Topics: opsTopics, Transport: p.transport(func() {}), Logger: w.logger.With("program", p.program.name),
+		SourceID: sourceProgram, Topics: opsTopics, Transport: p.transport(nil), Logger: w.logger.With("program", p.program.name),
 		Store: &storeClient{vault: w.sources.vault, ask: func(what string) (time.Duration, kubeapi.Outcome) {
 			if p.dead() {
 				return 0, kubeapi.Lost
@@ -88,7 +88,7 @@ func (w *World) newSource(p *incarnation) (*source.Client, error) {
 		}},
 	}
 	if w.o.Keys != "" {
-		signer, trusted, err := openHubKeys(w.o.Keys, c.Logger)
+		signer, trusted, err := openHubKeys(w.o.Keys, c.Logger, p.program.clock.now)
 		if err != nil {
 			return nil, err
 		}

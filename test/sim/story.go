@@ -109,7 +109,7 @@ func (t *teller) tell(e *entry) step {
 var (
 	clusterOnly = regexp.MustCompile(`^cluster\d+$`)
 	sourceIn    = regexp.MustCompile(`^ops\d$`)
-	hubIn       = regexp.MustCompile(`^hub\d?$`)
+	hubIn       = regexp.MustCompile(`^hub(\d|-b)?$`)
 	clusterIn   = regexp.MustCompile(`\bcluster\d+\b`)
 	workIn      = regexp.MustCompile(`\bwork\d+\b`)
 	uidIn       = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
@@ -160,7 +160,12 @@ func replica(program string) string {
 }
 
 // the is the program of actorOf in a sentence.
-func the(program string) string { return "the " + actorOf(program) }
+func the(program string) string {
+	if strings.HasSuffix(program, "hub-b") {
+		return "the hub of shard b"
+	}
+	return "the " + actorOf(program)
+}
 
 func (t *teller) tellMessage(e *entry) step {
 	program, s := actorOf(e.actor), step{Kind: messageStep}

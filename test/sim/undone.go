@@ -2,10 +2,13 @@ package sim
 
 import (
 	"fmt"
+	"strconv"
+	"strings"
 	"sync"
 
 	cloudevents "github.com/cloudevents/sdk-go/v2/event"
 
+	"github.com/workwire/workwire/pkg/wire"
 	"github.com/workwire/workwire/test/sim/kubeapi"
 )
 
@@ -16,14 +19,21 @@ const uidAnnotation = "workwire.dev/work-uid"
 // them again. It is safe for concurrent use.
 type undone struct {
 	violations *violations
+	signed     bool // what is older than the deletion does not count
 
 	mu        sync.Mutex
-	deleted   map[string]bool            // UIDs of works that are deleted at the hub, or gone
-	deletions map[string]map[string]bool // by cluster and UID, what its agent was told to delete; true: it has done so
+	deleted   map[string]bool                     // UIDs of works that are deleted at the hub, or gone
+	deletions map[string]map[string]*toldDeletion // by cluster and UID, what its agent was told to delete
 }
 
-func newUndone(v *violations) *undone {
-	return &undone{violations: v, deleted: map[string]bool{}, deletions: map[string]map[string]bool{}}
+// toldDeletion is what an agent was told about one.
+type toldDeletion struct {
+	event cloudevents.Event
+	done  bool
+}
+
+func newUndone(v *violations, signed bool) *undone {
+	return &undone{violations: v, signed: signed, deleted: map[string]bool{}, deletions: map[string]map[string]*toldDeletion{}}
 }
 
 // hubWrite follows a write to the hub's API.
@@ -50,7 +60,7 @@ func (u *undone) hubWrite(w kubeapi.Write) {
 func (u *undone) started(cluster string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.deletions[cluster] = map[string]bool{}
+	u.deletions[cluster] = map[string]*toldDeletion{}
 }
 
 // received follows what the agent of a cluster is sent.
@@ -62,11 +72,11 @@ func (u *undone) received(cluster string, e cloudevents.Event) {
 	if told == nil || !u.deleted[uid] {
 		return
 	}
-	done, known := told[uid]
-	switch _, deletion := e.Extensions()["deletiontimestamp"]; {
-	case deletion && !known:
-		told[uid] = false
-	case !deletion && done: // an old spec: only the next digest can tell that from a new one
+	was := told[uid]
+	switch _, deletes := e.Extensions()["deletiontimestamp"]; {
+	case deletes && (was == nil || !was.done):
+		told[uid] = &toldDeletion{event: e}
+	case !deletes && was != nil && was.done && u.counts(e, was.event):
 		delete(told, uid)
 	}
 }
@@ -82,10 +92,29 @@ func (u *undone) clusterWrite(cluster string, w kubeapi.Write) {
 	switch {
 	case w.After == nil:
 		uid := w.Before.GetAnnotations()[uidAnnotation]
-		if _, known := told[uid]; known {
-			told[uid] = true
+		if was := told[uid]; was != nil {
+			was.done = true
 		}
-	case w.Before == nil && told[w.After.GetAnnotations()[uidAnnotation]]:
+	case w.Before == nil && told[w.After.GetAnnotations()[uidAnnotation]].isDone():
 		u.violations.add(fmt.Sprintf("the agent of %s brings work %s back, whose deletion it has carried out", cluster, w.After.GetAnnotations()[uidAnnotation]))
 	}
+}
+
+func (d *toldDeletion) isDone() bool { return d != nil && d.done }
+
+// counts reports whether a spec may bring a work back whose deletion was carried out: it is newer, or answers a question. Old ones of sources that know
+// OCM's protocol alone count too.
+func (u *undone) counts(spec, deletion cloudevents.Event) bool {
+	was, _ := wire.SignatureOf(deletion)
+	is, err := wire.SignatureOf(spec)
+	if u.signed && err == nil && !is.Time.After(was.Time) {
+		return false
+	}
+	return spec.Extensions()["sourceidentity"] == nil || strings.Contains(spec.Type(), "resync_response") || version(spec) > version(deletion)
+}
+
+// version returns the generation of a work in an event.
+func version(e cloudevents.Event) int64 {
+	n, _ := strconv.ParseInt(fmt.Sprint(e.Extensions()["resourceversion"]), 10, 64)
+	return n
 }

@@ -14,11 +14,13 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing/synctest"
 	"time"
 
 	cloudevents "github.com/cloudevents/sdk-go/v2/event"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
@@ -90,11 +92,17 @@ type Options struct {
 	// Keys is a directory with keys (keys.go), with which hub and agents sign, so that nothing that is replayed
 	// counts; empty: nobody signs.
 	Keys string
+	// Honest: the broker neither loses nor delays nor repeats what it has acknowledged, and agents send no digests: nothing may hang on those.
+	Honest bool
+	// Tight: likewise, and lists of all works do not fit the broker's packets, which the single works do.
+	Tight bool
+	// Restores: API servers are restored from backups often.
+	Restores bool
 	// State is a directory in which agents keep state; empty: none does.
 	State string
 }
 
-// World is a hub and clusters. Its methods are called by one goroutine.
+// World is a hub, or two that share the clusters, and these. Its methods are called by one goroutine.
 type World struct {
 	o          Options
 	random     *random
@@ -104,8 +112,9 @@ type World struct {
 	hubAPI     *kubeapi.Server
 	people     versioned.Interface // of the hub's API, without faults
 	clusters   []*cluster
-	hubs       []*program // one, or two replicas of which one leads
+	hubs       []*program // one, two replicas of which one leads, or two that share the clusters
 	term       *term
+	holders    *holders
 	away       map[string]bool // ids at the broker that cannot reach it
 	sources    *replicas
 	flaky      *flaky // the ways to all API servers
@@ -181,13 +190,14 @@ func New(o Options) *World {
 	w.logger = slog.New(slog.NewTextHandler(w.trace, &slog.HandlerOptions{Level: slog.LevelInfo}))
 	network := &random{seed: o.Seed}
 	w.flaky.random, w.liar, w.violations.trace = network, &liar{random: network}, w.trace
-	w.record, w.undone = newRecord(&w.violations, o.Keys != ""), newUndone(&w.violations)
-	w.term = &term{violations: &w.violations}
+	w.record, w.undone = newRecord(&w.violations, o.Keys != ""), newUndone(&w.violations, o.Keys != "")
+	w.term, w.holders = &term{violations: &w.violations}, &holders{violations: &w.violations, hubs: map[string]string{}}
 	w.hubAPI.Observe(func(c kubeapi.Write) {
 		w.trace.write("hub", c)
 		w.record.hubWrite(c)
 		w.undone.hubWrite(c)
 		w.term.hubWrite(c)
+		w.holders.hubWrite(c)
 	})
 	w.people = versioned.NewForConfigOrDie(w.config("people", w.hubAPI.Via(kubeapi.Faults{})))
 	for i := range o.Clusters {
@@ -205,10 +215,11 @@ func New(o Options) *World {
 		}
 		w.clusters = append(w.clusters, c)
 	}
-	w.sources = w.newReplicas()
-	for _, name := range []string{"hub", "hub2"}[:1+w.random.intN(2)] {
-		w.hubs = append(w.hubs, &program{world: w, name: name, id: "hub1-hub", start: w.startHub, disk: &disk{}})
+	if o.Tight {
+		w.broker.SetLimit(tightLimit)
 	}
+	w.sources = w.newReplicas()
+	w.addHubs()
 	for _, c := range w.clusters {
 		c.agent = &program{
 			world: w, name: string(c.name), id: string(c.name) + "-agent", disk: &c.disk,
@@ -217,6 +228,26 @@ func New(o Options) *World {
 		}
 	}
 	return w
+}
+
+// addHubs adds the hub, with a standby, or one of two that share the clusters.
+func (w *World) addHubs() {
+	first := &program{world: w, name: "hub", id: "hub1-hub", start: w.startHub, disk: &disk{}}
+	second := &program{world: w, name: "hub2", id: first.id, start: w.startHub, disk: &disk{}}
+	w.hubs = []*program{first}
+	if w.random.intN(2) == 0 {
+		return
+	}
+	w.hubs = append(w.hubs, second)
+	if w.random.chance(50) {
+		first.shard, second.shard = shardA, shardB
+		second.name, second.id = "hub-b", "hub1-hub-b"
+	}
+}
+
+// shares reports whether another program has the id of p at the broker.
+func (w *World) shares(p *program) bool {
+	return slices.ContainsFunc(w.hubs, func(other *program) bool { return other != p && other.id == p.id })
 }
 
 func (w *World) config(user string, way http.RoundTripper) *rest.Config {
@@ -236,14 +267,26 @@ func (w *World) startHub(ctx context.Context, p *incarnation) error {
 }
 
 func (w *World) runHub(ctx context.Context, p *incarnation, identity string) error {
-	election := leader.NewOptions(hubLease)
+	shard := p.program.shard
+	election := leader.NewOptions(shard.lease())
 	election.Identity, election.Disabled = identity, len(w.hubs) == 1
+	published := func(string, cloudevents.Event) { w.term.published(identity) }
+	if shard != nil {
+		published = func(topic string, e cloudevents.Event) { w.holders.published(shard.lease(), topic, e) }
+	}
 	c := hub.Config{
-		REST: w.config("hub", p.way(w.hubAPI)), Source: hubSource, Topics: topics, Transport: p.transport(func() { w.term.published(identity) }), Election: election,
-		AutoRegister: true, AutoAccept: true, WithoutClusterSets: true, Logger: w.logger.With("program", "hub"),
+		REST: w.config("hub", p.way(w.hubAPI)), Source: hubSource, Topics: topics, Transport: p.transport(published), Election: election,
+		AutoRegister: shard != shardB, AutoAccept: shard != shardB, WithoutClusterSets: true, Logger: w.logger.With("program", p.program.name),
+	}
+	if shard != nil {
+		selector, err := labels.Parse(shard.selector)
+		if err != nil {
+			return err
+		}
+		c.ClusterSelector = selector
 	}
 	if w.o.Keys != "" {
-		signer, trusted, err := openHubKeys(w.o.Keys, c.Logger)
+		signer, trusted, err := openHubKeys(w.o.Keys, c.Logger, p.program.clock.now)
 		if err != nil {
 			return err
 		}
@@ -258,12 +301,15 @@ func (w *World) runHub(ctx context.Context, p *incarnation, identity string) err
 
 func (w *World) startAgent(ctx context.Context, p *incarnation, cluster *cluster) error {
 	c := agent.Config{
-		Cluster: cluster.name, ClientID: p.program.id, BrokerHost: "broker", Topics: agentTopics, Transport: p.transport(func() {}),
+		Cluster: cluster.name, ClientID: p.program.id, BrokerHost: "broker", Topics: agentTopics, Transport: p.transport(nil), Now: p.program.clock.now,
 		Kube: w.config("agent", p.way(cluster.api)), StateDir: cluster.disk.current(), Logger: w.logger.With("program", cluster.name),
 		AboutInterval: -1, // the simulated API has no nodes and no version
 	}
+	if w.o.Honest || w.o.Tight {
+		c.DigestInterval = -1
+	}
 	if w.o.Keys != "" {
-		signer, trusted, err := openAgentKeys(w.o.Keys, c.Logger)
+		signer, trusted, err := openAgentKeys(w.o.Keys, c.Logger, p.program.clock.now)
 		if err != nil {
 			return err
 		}
@@ -286,6 +332,8 @@ type program struct {
 	starts  int
 	plain   bool // it is of a version that knows OCM's protocol alone, from the next start on
 	disk    *disk
+	shard   *shard // of a hub; nil: it serves all clusters
+	clock   wrongClock
 	// received is told of each message. Optional.
 	received func(cloudevents.Event)
 }
@@ -309,6 +357,7 @@ func (p *program) run() {
 	p.running = i
 	p.world.trace.note(p.name, "starts")
 	p.world.undone.started(p.name)
+	p.world.jumpClock(p)
 	if !p.world.away[p.id] {
 		p.world.broker.Restore(p.id)
 	}
@@ -332,7 +381,7 @@ func (p *program) kill() {
 		p.world.broker.Cut(p.id)
 	}
 	i.cancel()
-	if len(p.world.hubs) > 1 && p.id == p.world.hubs[0].id && !p.world.away[p.id] { // the other replica has the same id
+	if p.world.shares(p) && !p.world.away[p.id] {
 		synctest.Wait()
 		p.world.broker.Restore(p.id)
 	}
@@ -368,8 +417,8 @@ func (i *incarnation) way(api *kubeapi.Server) http.RoundTripper {
 	})
 }
 
-// transport is the connection of the program to the broker. published is told of each message.
-func (i *incarnation) transport(published func()) transport.Transport {
+// transport is the connection of the program to the broker. published is told of each message; it is optional.
+func (i *incarnation) transport(published func(topic string, e cloudevents.Event)) transport.Transport {
 	w := i.program.world
 	l := &link{
 		Transport: w.broker.Client(i.program.id), trace: w.trace, liar: w.liar, id: i.program.id, dead: i.dead, delay: w.flaky.publish, received: i.program.received,

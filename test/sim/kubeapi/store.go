@@ -2,7 +2,6 @@ package kubeapi
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
@@ -79,11 +78,16 @@ func (s *store) since(version int64) ([]change, bool) {
 
 // list returns the objects of a resource in order, of all namespaces if namespace is empty.
 func (s *store) list(resource schema.GroupResource, namespace string) []*Object {
-	var found []*Object
-	for _, k := range slices.SortedFunc(maps.Keys(s.objects), key.compare) {
+	var keys []key
+	for k := range s.objects {
 		if k.resource == resource && (namespace == "" || k.namespace == namespace) {
-			found = append(found, s.objects[k])
+			keys = append(keys, k)
 		}
+	}
+	slices.SortFunc(keys, key.compare)
+	found := make([]*Object, 0, len(keys))
+	for _, k := range keys {
+		found = append(found, s.objects[k])
 	}
 	return found
 }
