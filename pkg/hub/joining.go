@@ -1,6 +1,7 @@
 package hub
 
 import (
+	"cmp"
 	"crypto/tls"
 	"fmt"
 	"time"
@@ -47,8 +48,8 @@ func (h *Hub) buildJoins(client versioned.Interface) error {
 		return fmt.Errorf("client of the Kubernetes API: %w", err)
 	}
 	j, err := joins.New(joins.Config{
-		Client: kube, Writer: client, Cluster: h.informers.ManagedClusters(), Namespace: c.Namespace, Source: h.cfg.Source, Topics: h.cfg.Topics,
-		Transport: c.Transport, Certificate: c.Certificate, Trust: c.Trust, Authority: c.Authority, Validity: c.Validity, Rejoin: c.Rejoin,
+		Client: kube, Writer: client, Clusters: h.informers.ManagedClusters(), Namespace: c.Namespace, Source: h.cfg.Source, Topics: h.cfg.Topics,
+		Transport: c.Transport, Certificate: c.Certificate, Trust: c.Trust, Authority: c.Authority, Validity: cmp.Or(c.Validity, DefaultCertificateValidity), Rejoin: c.Rejoin,
 		Registerer: h.cfg.Registerer, Logger: h.cfg.Logger,
 	})
 	if err != nil {

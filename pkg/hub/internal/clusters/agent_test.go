@@ -214,17 +214,28 @@ func TestAgentThatAnnouncesNothing(t *testing.T) {
 		})
 	})
 	kit.Receive(t, "connected", connected)
-	speak := func() {
+	speak := func(what string) {
 		t.Helper()
-		event, err := wire.Encode(&wire.SpecResync{Agent: "ocm-agent", Cluster: "ocm", Source: "hub1"}, time.Now())
-		kit.NoError(t, err)
-		kit.NoError(t, ocm.Publish(t.Context(), "sources/hub1/clusters/ocm/agentevents", event))
+		speaks := kit.Run(w, "OCM's agent speaks", func(ctx context.Context) error { // until the hub has said so, which may take longer than it may be silent
+			for again := time.NewTicker(500 * time.Millisecond); ; {
+				event, err := wire.Encode(&wire.SpecResync{Agent: "ocm-agent", Cluster: "ocm", Source: "hub1"}, time.Now())
+				kit.NoError(t, err)
+				if err := ocm.Publish(ctx, "sources/hub1/clusters/ocm/agentevents", event); err != nil && ctx.Err() == nil {
+					return err
+				}
+				select {
+				case <-again.C:
+				case <-ctx.Done():
+					return nil
+				}
+			}
+		})
+		w.await("ocm", what, available)
+		speaks()
 	}
-	speak()
-	w.await("ocm", "available", available)
+	speak("available")
 	w.await("ocm", "silent", silent)
-	speak()
-	w.await("ocm", "available again", available)
+	speak("available again")
 	stop() // it says no good bye
 	w.await("ocm", "silent again", silent)
 }

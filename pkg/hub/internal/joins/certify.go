@@ -152,7 +152,7 @@ func (j *Joins) issued(ctx context.Context, csr *certificatesv1.CertificateSigni
 	if err != nil {
 		return fmt.Errorf("read the certificate: %w", err)
 	}
-	cluster, ok := j.cfg.Cluster.Latest(types.NamespacedName{Name: string(name)})
+	cluster, ok := j.cfg.Clusters.Latest(types.NamespacedName{Name: string(name)})
 	if !ok {
 		return again(fmt.Errorf("there is no ManagedCluster %s", name))
 	}
@@ -174,7 +174,7 @@ func (j *Joins) issued(ctx context.Context, csr *certificatesv1.CertificateSigni
 		if err != nil {
 			return again(fmt.Errorf("accept the cluster %s: %w", name, err))
 		}
-		j.cfg.Cluster.Wrote(written)
+		j.cfg.Clusters.Wrote(written)
 	}
 	trust, err := j.cfg.Trust()
 	if err != nil {

@@ -56,14 +56,12 @@ const (
 // byToken is the index of ManagedClusters by the token that they have joined with.
 const byToken = "join-token"
 
-const defaultValidity = 90 * 24 * time.Hour
-
 // Config configures [Joins].
 type Config struct {
-	// Client reads and writes Secrets and CertificateSigningRequests, Clusters ManagedClusters; required.
-	Client  kubernetes.Interface
-	Writer  versioned.Interface
-	Cluster *controller.Cache[*clusterv1.ManagedCluster]
+	// Client reads Secrets, and reads and writes CertificateSigningRequests; Clusters has the ManagedClusters, and Writer writes them; required.
+	Client   kubernetes.Interface
+	Writer   versioned.Interface
+	Clusters *controller.Cache[*clusterv1.ManagedCluster]
 	// Namespace has the Secrets of tokens; required.
 	Namespace string
 	// Source is the id of the hub, Topics those of the transport; required.
@@ -77,7 +75,7 @@ type Config struct {
 	Trust       func() ([]byte, error)
 	// Authority signs approved CertificateSigningRequests; nil: somebody else does.
 	Authority func() (tls.Certificate, error)
-	// Validity of certificates that Authority signs, default 90 days, and how long after the end of its certificate a device may come back.
+	// Validity of certificates that Authority signs; required. Rejoin is how long after the end of its certificate a device may come back.
 	Validity, Rejoin time.Duration
 	// Registerer gets the metric workwire_hub_join_requests_total; default none.
 	Registerer prometheus.Registerer
@@ -106,7 +104,7 @@ type Joins struct {
 
 // New returns what answers requests. It does no I/O. It reports every fault of cfg.
 func New(cfg Config) (*Joins, error) {
-	if err := required.Fields(cfg, "Client", "Writer", "Cluster", "Namespace", "Source", "Transport", "Certificate", "Trust"); err != nil {
+	if err := required.Fields(cfg, "Client", "Writer", "Clusters", "Namespace", "Source", "Transport", "Certificate", "Trust", "Validity"); err != nil {
 		return nil, fmt.Errorf("joins: %w", err)
 	}
 	topics, err := enrolment.TopicsOf(cfg.Topics, cfg.Source)
@@ -114,7 +112,6 @@ func New(cfg Config) (*Joins, error) {
 		return nil, fmt.Errorf("joins: %w", err)
 	}
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
-	cfg.Validity = cmp.Or(cfg.Validity, defaultValidity)
 	j := &Joins{
 		cfg: cfg, topics: topics, challenges: enrolment.NewChallenges(), requests: make(chan enrolment.Proven, queued),
 		answers: flowcontrol.NewTokenBucketRateLimiter(perSec, 2*perSec), lines: flowcontrol.NewTokenBucketRateLimiter(10, 50),
@@ -141,7 +138,7 @@ func New(cfg Config) (*Joins, error) {
 	}
 	_, err = j.csrs.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: changed, UpdateFunc: func(_, object any) { changed(object) }})
 	if err == nil {
-		err = cfg.Cluster.AddIndexers(cache.Indexers{byToken: func(object any) ([]string, error) {
+		err = cfg.Clusters.AddIndexers(cache.Indexers{byToken: func(object any) ([]string, error) {
 			if m, err := meta.Accessor(object); err == nil && m.GetLabels()[v1alpha1.JoinTokenLabelKey] != "" {
 				return []string{m.GetLabels()[v1alpha1.JoinTokenLabelKey]}, nil
 			}
@@ -168,7 +165,7 @@ func (j *Joins) Run(ctx context.Context) error {
 		j.queue.ShutDown()
 		return nil
 	})
-	if !cache.WaitForCacheSync(ctx.Done(), j.csrs.HasSynced, j.tokens.HasSynced) || !j.cfg.Cluster.WaitForSync(ctx) {
+	if !cache.WaitForCacheSync(ctx.Done(), j.csrs.HasSynced, j.tokens.HasSynced) || !j.cfg.Clusters.WaitForSync(ctx) {
 		return group.Wait()
 	}
 	for range workers {

@@ -55,7 +55,7 @@ func (j *Joins) used(p enrolment.Proven) (n int) {
 	if p.Token == "" {
 		return 0
 	}
-	for _, cluster := range j.cfg.Cluster.LatestList(byToken, p.Token) {
+	for _, cluster := range j.cfg.Clusters.LatestList(byToken, p.Token) {
 		if cluster.Name != string(p.Cluster) {
 			n++
 		}
@@ -91,7 +91,7 @@ func (j *Joins) admit(ctx context.Context, p enrolment.Proven, now time.Time) (v
 		j.registering.Lock()
 		defer j.registering.Unlock()
 	}
-	cluster, _ := j.cfg.Cluster.Latest(types.NamespacedName{Name: string(p.Cluster)})
+	cluster, _ := j.cfg.Clusters.Latest(types.NamespacedName{Name: string(p.Cluster)})
 	known := knownOf(cluster)
 	verdict = enrolment.Decide(p, grant, j.used(p), known, j.cfg.Rejoin, now)
 	if verdict.Register {
@@ -133,7 +133,7 @@ func (j *Joins) remember(ctx context.Context, p enrolment.Proven, cluster *clust
 			ObjectMeta: metav1.ObjectMeta{Name: string(p.Cluster), Labels: labels, Annotations: map[string]string{v1alpha1.DeviceAnnotationKey: p.DeviceHash}},
 		}, metav1.CreateOptions{})
 		if err == nil {
-			j.cfg.Cluster.Created(created)
+			j.cfg.Clusters.Created(created)
 		}
 		return err
 	}
@@ -146,7 +146,7 @@ func (j *Joins) remember(ctx context.Context, p enrolment.Proven, cluster *clust
 	}
 	written, err := clusters.Patch(ctx, cluster.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 	if err == nil {
-		j.cfg.Cluster.Wrote(written)
+		j.cfg.Clusters.Wrote(written)
 	}
 	return err
 }
