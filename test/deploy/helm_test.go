@@ -91,6 +91,12 @@ func TestJoinOfTheChart(t *testing.T) {
 	if out := c.run(alone + ",agent.join.token=workwire-join-abc"); !strings.Contains(out, "token: \"workwire-join-abc\"") || strings.Contains(out, "secretName: work-agent-broker") {
 		t.Errorf("with a token:\n%s", out)
 	}
+	if out := c.run("helm template workwire deploy/helm/workwire --set broker.enabled=true,broker.joinerPasswordHash='$2a$10$abc'"); strings.Contains(out, "requireClientCert") || !strings.Contains(out, "role: joiner") {
+		t.Errorf("a broker with joiners:\n%s", out)
+	}
+	if _, stderr, err := c.try(alone + ",agent.join.secret=s,networkPolicy.restrictEgress=true"); err == nil || !strings.Contains(stderr, "needs brokerHost") {
+		t.Errorf("egress to a broker that nobody names: %v %s", err, stderr)
+	}
 	if _, stderr, err := c.try(alone + ",agent.join.token=hunter2"); err == nil || !strings.Contains(stderr, "token") {
 		t.Errorf("with no token: %v %s", err, stderr)
 	}

@@ -105,6 +105,9 @@ func CheckCSR(der []byte, cluster wire.ClusterName) (*x509.CertificateRequest, e
 	if len(der) > maxCSR {
 		return nil, fmt.Errorf("the CSR has %d bytes, more than %d", len(der), maxCSR)
 	}
+	if !validName(cluster) {
+		return nil, fmt.Errorf("%.100q is no name of a cluster", cluster)
+	}
 	csr, err := x509.ParseCertificateRequest(der)
 	if err != nil {
 		return nil, fmt.Errorf("the CSR cannot be read: %w", err)

@@ -372,6 +372,7 @@ data:
 {{- end }}
 {{- if and .listener .root.Values.networkPolicy.restrictEgress }}
 {{- $policy := include "workwire.file" (list .root (printf "files/%s/restrict-egress/network-policy.yaml" .folder) .namespace) }}
+{{- if not .root.Values.brokerHost }}{{ fail "networkPolicy.restrictEgress needs brokerHost, whose port the agent connects to, also with agent.join" }}{{ end }}
 {{- $host := regexReplaceAll "^wss://([^/]+).*$" .root.Values.brokerHost "${1}" }}
 {{- with .root.Values.proxy }}
 {{- if .secret }}{{ fail "networkPolicy.restrictEgress needs proxy.url in place of proxy.secret, which has the proxy's port" }}{{ end }}

@@ -359,24 +359,29 @@ func (c *Cache[T]) LatestList(index, value string) []T {
 
 // Created records an object that the API server returned when it was created here.
 func (c *Cache[T]) Created(object T) {
-	c.record(object, write[T]{object: object, expires: c.informers.cfg.Now().Add(WriteTimeout)})
+	c.record(object, write[T]{object: c.own(object), expires: c.informers.cfg.Now().Add(WriteTimeout)})
 }
 
 // Wrote records an object that the API server returned when it was updated or patched here. It is
 // ignored if the object is already gone.
-func (c *Cache[T]) Wrote(object T) { c.record(object, write[T]{object: object}) }
+func (c *Cache[T]) Wrote(object T) { c.record(object, write[T]{object: c.own(object)}) }
 
 // Deleted records that an object was deleted here. It must be one that goes at once, without
-// finalizers.
+// finalizers. It is not changed: it may be the one in the cache, which others read.
 func (c *Cache[T]) Deleted(object T) {
 	c.record(object, write[T]{object: object, deleted: true, expires: c.informers.cfg.Now().Add(WriteTimeout)})
 }
 
-func (c *Cache[T]) record(object T, w write[T]) {
+// own brings an object that nobody else has into the form in which the cache holds it.
+func (c *Cache[T]) own(object T) T {
 	trim(object)
 	if c.codec.Pack != nil {
 		c.codec.Pack(object)
 	}
+	return object
+}
+
+func (c *Cache[T]) record(object T, w write[T]) {
 	key := KeyOf(object)
 	c.mu.Lock()
 	defer c.mu.Unlock()

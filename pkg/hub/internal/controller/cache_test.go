@@ -234,3 +234,14 @@ func TestIdentitiesReadNoObject(t *testing.T) {
 		t.Errorf("%d works after the deletion", c.Len())
 	}
 }
+
+// TestDeletedIsNotChanged: who deletes an object of the cache leaves it to others who read it.
+func TestDeletedIsNotChanged(t *testing.T) {
+	held := &workv1.ManifestWork{ObjectMeta: metav1.ObjectMeta{Name: key.Name, Namespace: key.Namespace, UID: "u", ResourceVersion: "5"}}
+	held.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl"}}
+	c, _ := newWorks(t, held)
+	c.Deleted(held)
+	if len(held.ManagedFields) != 1 {
+		t.Error("the object is changed")
+	}
+}
