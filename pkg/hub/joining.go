@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"k8s.io/client-go/kubernetes"
+	certificatesv1client "k8s.io/client-go/kubernetes/typed/certificates/v1"
 
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
 	"github.com/workwire/workwire/pkg/hub/internal/joins"
@@ -43,12 +43,12 @@ func (h *Hub) buildJoins(client versioned.Interface) error {
 	if c == nil {
 		return nil
 	}
-	kube, err := kubernetes.NewForConfig(h.cfg.REST)
+	certificates, err := certificatesv1client.NewForConfig(h.cfg.REST)
 	if err != nil {
 		return fmt.Errorf("client of the Kubernetes API: %w", err)
 	}
 	j, err := joins.New(joins.Config{
-		Client: kube, Writer: client, Clusters: h.informers.ManagedClusters(), Namespace: c.Namespace, Source: h.cfg.Source, Topics: h.cfg.Topics,
+		Core: h.core, Certificates: certificates, Writer: client, Clusters: h.informers.ManagedClusters(), Namespace: c.Namespace, Source: h.cfg.Source, Topics: h.cfg.Topics,
 		Transport: c.Transport, Certificate: c.Certificate, Trust: c.Trust, Authority: c.Authority, Validity: cmp.Or(c.Validity, DefaultCertificateValidity), Rejoin: c.Rejoin,
 		Registerer: h.cfg.Registerer, Logger: h.cfg.Logger,
 	})

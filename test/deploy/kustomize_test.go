@@ -132,6 +132,7 @@ func TestEveryFileIsApplied(t *testing.T) {
 	}
 	for _, optional := range []string{"policies/nil-executor.yaml",
 		"kustomize/agent/ocm-rights/cluster-role.yaml", "kustomize/agent/admin-rights/rights.yaml", "kustomize/agent/impersonation/rights.yaml", "kustomize/agent/restrict-egress/network-policy.yaml",
+		"kustomize/agent/join/rights.yaml", "kustomize/hub/join/rights.yaml",
 		"kustomize/hub/restrict-egress/network-policy.yaml", "kustomize/hub/dashboard/rights.yaml",
 		"kustomize/hub/dashboard-service/service.yaml", "kustomize/hub/dashboard-service/network-policy.yaml"} {
 		c.run("kubectl apply --validate=strict -f deploy/" + optional)

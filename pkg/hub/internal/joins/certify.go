@@ -53,7 +53,7 @@ func (j *Joins) advance(ctx context.Context, name string) (after time.Duration, 
 	if err != nil || !found || !ok {
 		return 0, err
 	}
-	client := j.cfg.Client.CertificatesV1().CertificateSigningRequests()
+	client := j.cfg.Certificates.CertificateSigningRequests()
 	age, kept := time.Since(csr.CreationTimestamp.Time), keptDone
 	switch {
 	case !decided(csr):
@@ -122,7 +122,7 @@ func (j *Joins) sign(ctx context.Context, csr *certificatesv1.CertificateSigning
 			return err
 		}
 	}
-	_, err = j.cfg.Client.CertificatesV1().CertificateSigningRequests().UpdateStatus(ctx, csr, metav1.UpdateOptions{})
+	_, err = j.cfg.Certificates.CertificateSigningRequests().UpdateStatus(ctx, csr, metav1.UpdateOptions{})
 	if apierrors.IsConflict(err) {
 		return nil // the informer will say what has changed
 	}

@@ -1,7 +1,7 @@
 // Package joins lets clusters in that ask over the broker (docs/join.md): it answers their requests, makes their
 // ManagedClusters and CertificateSigningRequests, and signs the approved ones if it has an authority.
 //
-//	j, err := joins.New(joins.Config{Client: clients, Clusters: informers.ManagedClusters(), ...})
+//	j, err := joins.New(joins.Config{Core: core, Clusters: informers.ManagedClusters(), ...})
 //	...
 //	err = j.Run(ctx)
 //
@@ -29,7 +29,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/client-go/kubernetes"
+	certificatesv1client "k8s.io/client-go/kubernetes/typed/certificates/v1"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/client-go/util/workqueue"
@@ -58,10 +59,12 @@ const byToken = "join-token"
 
 // Config configures [Joins].
 type Config struct {
-	// Client reads Secrets, and reads and writes CertificateSigningRequests; Clusters has the ManagedClusters, and Writer writes them; required.
-	Client   kubernetes.Interface
-	Writer   versioned.Interface
-	Clusters *controller.Cache[*clusterv1.ManagedCluster]
+	// Core reads Secrets, Certificates reads and writes CertificateSigningRequests; Clusters has the ManagedClusters, and Writer writes them; required.
+	// A clientset as an interface would link the clients of all API groups.
+	Core         corev1client.CoreV1Interface
+	Certificates certificatesv1client.CertificatesV1Interface
+	Writer       versioned.Interface
+	Clusters     *controller.Cache[*clusterv1.ManagedCluster]
 	// Namespace has the Secrets of tokens; required.
 	Namespace string
 	// Source is the id of the hub, Topics those of the transport; required.
@@ -104,7 +107,7 @@ type Joins struct {
 
 // New returns what answers requests. It does no I/O. It reports every fault of cfg.
 func New(cfg Config) (*Joins, error) {
-	if err := required.Fields(cfg, "Client", "Writer", "Clusters", "Namespace", "Source", "Transport", "Certificate", "Trust", "Validity"); err != nil {
+	if err := required.Fields(cfg, "Core", "Certificates", "Writer", "Clusters", "Namespace", "Source", "Transport", "Certificate", "Trust", "Validity"); err != nil {
 		return nil, fmt.Errorf("joins: %w", err)
 	}
 	topics, err := enrolment.TopicsOf(cfg.Topics, cfg.Source)
@@ -122,12 +125,12 @@ func New(cfg Config) (*Joins, error) {
 			Help: "Requests of clusters to join or to renew a certificate, by what became of them: Issued, Invalid, Dropped, or the reason of docs/join.md.",
 		}, []string{"result"}),
 	}
-	j.csrs = cache.NewSharedIndexInformer(cache.NewFilteredListWatchFromClient(cfg.Client.CertificatesV1().RESTClient(), "certificatesigningrequests", "",
+	j.csrs = cache.NewSharedIndexInformer(cache.NewFilteredListWatchFromClient(cfg.Certificates.RESTClient(), "certificatesigningrequests", "",
 		func(o *metav1.ListOptions) {
 			o.FieldSelector = fields.OneTermEqualSelector("spec.signerName", v1alpha1.AgentSignerName).String()
 			o.LabelSelector = v1alpha1.SourceLabelKey + "=" + string(cfg.Source)
 		}), &certificatesv1.CertificateSigningRequest{}, 0, nil)
-	j.tokens = cache.NewSharedIndexInformer(cache.NewFilteredListWatchFromClient(cfg.Client.CoreV1().RESTClient(), "secrets", cfg.Namespace,
+	j.tokens = cache.NewSharedIndexInformer(cache.NewFilteredListWatchFromClient(cfg.Core.RESTClient(), "secrets", cfg.Namespace,
 		func(o *metav1.ListOptions) {
 			o.FieldSelector = fields.OneTermEqualSelector("type", v1alpha1.JoinTokenSecretType).String()
 		}), &corev1.Secret{}, 0, nil)

@@ -117,7 +117,7 @@ func (j *Joins) ask(ctx context.Context, p enrolment.Proven, approve, first bool
 		Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "Joined", LastUpdateTime: metav1.Now(),
 		Message: map[bool]string{true: "let in by the token " + p.Token, false: "its device has joined before"}[first],
 	})
-	if _, err := j.cfg.Client.CertificatesV1().CertificateSigningRequests().UpdateApproval(ctx, name, csr, metav1.UpdateOptions{}); err != nil {
+	if _, err := j.cfg.Certificates.CertificateSigningRequests().UpdateApproval(ctx, name, csr, metav1.UpdateOptions{}); err != nil {
 		return fmt.Errorf("approve the CertificateSigningRequest %s: %w", name, err)
 	}
 	return nil
@@ -168,7 +168,7 @@ func (j *Joins) request(ctx context.Context, p enrolment.Proven, name string, fi
 	if first {
 		csr.Annotations = map[string]string{v1alpha1.FirstAnnotationKey: "true"}
 	}
-	client := j.cfg.Client.CertificatesV1().CertificateSigningRequests()
+	client := j.cfg.Certificates.CertificateSigningRequests()
 	created, err := client.Create(ctx, csr, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
 		return client.Get(ctx, name, metav1.GetOptions{})
