@@ -7,7 +7,7 @@ import (
 	"log/slog"
 	"strings"
 
-	"k8s.io/client-go/kubernetes"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/workwire/workwire/pkg/agent/membership"
@@ -37,13 +37,13 @@ func (o *options) join(ctx context.Context, cluster *rest.Config, running *stand
 	if o.joinSecret == "" {
 		return member{}, nil
 	}
-	clients, err := kubernetes.NewForConfig(cluster)
+	client, err := corev1client.NewForConfig(cluster)
 	if err != nil {
 		return member{}, err
 	}
 	namespace, name, _ := strings.Cut(o.joinSecret, "/") // validated
 	m, err := membership.Open(ctx, membership.Config{
-		Secrets: clients.CoreV1().Secrets(namespace), Name: name, Cluster: wire.ClusterName(o.cluster), Logger: logger,
+		Secrets: client.Secrets(namespace), Name: name, Cluster: wire.ClusterName(o.cluster), Logger: logger,
 		Connect: func(broker config.Config, clientID string) (transport.Transport, error) {
 			return mqtt.New(mqtt.Config{Broker: broker, ClientID: clientID, Logger: logger})
 		},

@@ -34,7 +34,8 @@ func joinCommand(o *cli.Options) *cobra.Command {
 	cmd := leaf(&cobra.Command{
 		Use:   "join CLUSTER --token=TOKEN | --config=FILE [--accept]",
 		Short: "Make what a new cluster needs: its token, or certificate and acceptance",
-		Long: "With --token, prints the Secret with which the cluster gets its certificate by itself, see docs/join.md. With --config, adds the cluster to the list of certificates and issues its certificate, accepts it on the hub with --accept, and\n" +
+		Long: "With --token, prints the Secret with which the cluster gets its certificate by itself, see docs/join.md.\n\n" +
+			"With --config, adds the cluster to the list of certificates and issues its certificate, accepts it on the hub with --accept, and\n" +
 			"prints what is applied on the cluster. The hub's transport configuration (--transport) has the broker and the topics. The\n" +
 			"output has the agent's private key, except for -o values. Running it again changes nothing.",
 		Example: "  workctl join cluster2 --token=$TOKEN | kubectl --context=cluster2 apply -f -\n" +

@@ -12,7 +12,6 @@ import (
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/client-go/kubernetes"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
@@ -32,11 +31,11 @@ func tokenCommand(o *cli.Options) *cobra.Command {
 		if err != nil {
 			return nil, err
 		}
-		clients, err := kubernetes.NewForConfig(rest)
+		client, err := corev1client.NewForConfig(rest)
 		if err != nil {
 			return nil, err
 		}
-		return clients.CoreV1().Secrets(namespace), nil
+		return client.Secrets(namespace), nil
 	}
 	token.AddCommand(createTokenCommand(o, secrets), listTokensCommand(o, secrets), deleteTokenCommand(o, secrets))
 	return token

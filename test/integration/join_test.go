@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -102,6 +103,22 @@ func (w *joining) startHub() {
 			},
 		}
 	})
+}
+
+// joiner returns a connection as the user joiner, and what ends it.
+func (w *joining) joiner(clientID string) (transport.Transport, func()) {
+	w.Helper()
+	tr, err := w.connect(config.Config{BrokerHost: w.Broker.Addr, CA: w.broker().CA, Username: "joiner", Password: "public"}, clientID)
+	kit.NoError(w, err)
+	connected := make(chan struct{})
+	connect := sync.OnceFunc(func() { close(connected) })
+	stop := kit.Run(w, clientID, func(ctx context.Context) error {
+		return tr.Run(ctx, transport.Handler{
+			Received: func(context.Context, transport.Message) {}, Connected: func(context.Context, transport.Connection) { connect() },
+		})
+	})
+	kit.Receive(w, clientID+" connects", connected)
+	return tr, stop
 }
 
 // token makes a token for a name.
@@ -269,21 +286,7 @@ func TestJoinerMayOnlyAsk(t *testing.T) {
 	for _, filter := range []string{
 		"sources/+/clusters/+/sourceevents", "sources/+/joinanswers/+", "sources/" + string(w.Source) + "/joinrequests", "clusters/+/agentbroadcast", "#",
 	} {
-		tr, err := w.connect(config.Config{BrokerHost: w.Broker.Addr, CA: w.broker().CA, Username: "joiner", Password: "public"}, "curious")
-		kit.NoError(t, err)
-		connected := make(chan struct{}, 1)
-		stop := kit.Run(t, "curious joiner", func(ctx context.Context) error {
-			return tr.Run(ctx, transport.Handler{
-				Received: func(context.Context, transport.Message) {},
-				Connected: func(context.Context, transport.Connection) {
-					select {
-					case connected <- struct{}{}:
-					default:
-					}
-				},
-			})
-		})
-		<-connected
+		tr, stop := w.joiner("curious")
 		if err := tr.(transport.Subscriber).Subscribe(t.Context(), filter); err == nil {
 			t.Errorf("a joiner may subscribe to %s", filter)
 		}
@@ -389,21 +392,7 @@ func TestJoinersFlood(t *testing.T) {
 		}
 		return e
 	}
-	attacker, err := w.connect(config.Config{BrokerHost: w.Broker.Addr, CA: w.broker().CA, Username: "joiner", Password: "public"}, "attacker")
-	kit.NoError(t, err)
-	connected := make(chan struct{}, 1)
-	kit.Run(t, "attacker", func(ctx context.Context) error {
-		return attacker.Run(ctx, transport.Handler{
-			Received: func(context.Context, transport.Message) {},
-			Connected: func(context.Context, transport.Connection) {
-				select {
-				case connected <- struct{}{}:
-				default:
-				}
-			},
-		})
-	})
-	<-connected
+	attacker, _ := w.joiner("attacker")
 	var sent atomic.Int64
 	for range 8 {
 		kit.Run(t, "flood", func(ctx context.Context) error {

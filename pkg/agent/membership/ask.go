@@ -15,13 +15,13 @@ import (
 // identity returns how to connect to ask for a certificate: with the one that there is, else as somebody who may only ask.
 func (m *Membership) identity() config.Config {
 	broker := m.Broker()
+	broker.SessionExpiry = time.Second // nothing is to wait at the broker for a connection that asks once
 	if m.valid() {
 		return broker
 	}
 	_, token := m.held()
 	broker.ClientCert, broker.ClientKey = config.PEM{}, config.PEM{}
 	broker.Username, broker.Password = token.Username, token.Password
-	broker.SessionExpiry = time.Second
 	return broker
 }
 

@@ -183,19 +183,20 @@ func (m *Membership) Join(ctx context.Context) error {
 
 // Run renews the certificate when two thirds of its life have passed, until ctx ends; it returns nil then.
 func (m *Membership) Run(ctx context.Context) error {
-	for {
+	for ctx.Err() == nil {
+		due := time.Time{}
 		secret, _ := m.held()
-		wait := time.Duration(0)
 		if cert := certificate(secret, m.cfg.Cluster); cert != nil {
-			wait = RenewAt(cert, rand.Float64()).Sub(m.cfg.Now()) //nolint:gosec // spreads load
+			due = RenewAt(cert, rand.Float64()) //nolint:gosec // spreads load
 		}
-		if !sleep(ctx, min(wait, time.Hour)) { // the clock may be set
-			return nil
+		for wait := due.Sub(m.cfg.Now()); wait > 0; wait = due.Sub(m.cfg.Now()) {
+			if !sleep(ctx, min(wait, time.Hour)) { // the clock may be set
+				return nil
+			}
 		}
-		if wait <= time.Hour {
-			m.attempts(ctx)
-		}
+		m.attempts(ctx)
 	}
+	return nil
 }
 
 // RenewAt returns when a certificate is renewed: at two thirds of its life, and up to a tenth of it later, by chance from 0 to 1, so

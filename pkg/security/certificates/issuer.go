@@ -32,7 +32,11 @@ type issuer struct {
 
 // newIssuer creates an authority with an empty revocation list.
 func newIssuer(config Authority, now time.Time) (*issuer, error) {
-	key, template, err := newTemplate(config.Validity.Duration, now)
+	key, err := newKey()
+	if err != nil {
+		return nil, err
+	}
+	template, err := newTemplate(&key.PublicKey, config.Validity.Duration, now)
 	if err != nil {
 		return nil, err
 	}
@@ -49,15 +53,16 @@ func newIssuer(config Authority, now time.Time) (*issuer, error) {
 	return i, i.revoke(nil, now)
 }
 
-// newTemplate creates a key, and the template of a certificate for it that is valid from now on.
-func newTemplate(validity time.Duration, now time.Time) (*ecdsa.PrivateKey, *x509.Certificate, error) {
-	key, id, err := newKey()
+// newTemplate returns the template of a certificate for a key that is valid from now on.
+func newTemplate(public *ecdsa.PublicKey, validity time.Duration, now time.Time) (*x509.Certificate, error) {
+	point, err := public.Bytes()
 	if err != nil {
-		return nil, nil, err
+		return nil, fmt.Errorf("encode a key: %w", err)
 	}
+	id := sha256.Sum256(point)
 	serial, err := newSerial()
-	return key, &x509.Certificate{
-		SerialNumber: serial, SubjectKeyId: id, BasicConstraintsValid: true,
+	return &x509.Certificate{
+		SerialNumber: serial, SubjectKeyId: id[:20], BasicConstraintsValid: true,
 		NotBefore: now.Add(-skew(validity)), NotAfter: now.Add(validity),
 	}, err
 }
@@ -71,37 +76,44 @@ func sign(template, issuer *x509.Certificate, public, key any) (*x509.Certificat
 	return x509.ParseCertificate(der)
 }
 
-// issue issues a certificate and returns it, parsed and in PEM, with its key in PEM.
+// issue issues a certificate with a new key and returns it, parsed and in PEM, with its key in PEM.
 func (i *issuer) issue(want Certificate, now time.Time) (cert *x509.Certificate, certPEM, keyPEM []byte, err error) {
-	defer func() {
-		if err != nil {
-			err = fmt.Errorf("issue a certificate for %s: %w", want.Name, err)
-		}
-	}()
-	key, template, err := newTemplate(want.Validity.Duration, now)
+	key, err := newKey()
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, nil, nil, fmt.Errorf("issue a certificate for %s: %w", want.Name, err)
 	}
-	template.Subject, template.KeyUsage = subjectOf(want), x509.KeyUsageDigitalSignature
-	template.ExtKeyUsage = []x509.ExtKeyUsage{usageOf(want.Role)}
-	if template.NotAfter.After(i.cert.NotAfter) {
-		template.NotAfter = i.cert.NotAfter
-	}
-	for _, host := range want.Hosts {
-		if ip := net.ParseIP(host); ip != nil {
-			template.IPAddresses = append(template.IPAddresses, ip)
-		} else {
-			template.DNSNames = append(template.DNSNames, host)
-		}
-	}
-	if cert, err = sign(template, i.cert, key.Public(), i.key); err != nil {
+	if cert, err = i.certify(want, &key.PublicKey, now); err != nil {
 		return nil, nil, nil, err
 	}
 	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, nil, nil, fmt.Errorf("issue a certificate for %s: %w", want.Name, err)
 	}
 	return cert, pemOf("CERTIFICATE", cert.Raw), pemOf("PRIVATE KEY", keyDER), nil
+}
+
+// certify issues a certificate for a key, for no longer than the authority is valid.
+func (i *issuer) certify(want Certificate, public *ecdsa.PublicKey, now time.Time) (cert *x509.Certificate, err error) {
+	template, err := newTemplate(public, want.Validity.Duration, now)
+	if err == nil {
+		template.Subject, template.KeyUsage = subjectOf(want), x509.KeyUsageDigitalSignature
+		template.ExtKeyUsage = []x509.ExtKeyUsage{usageOf(want.Role)}
+		if template.NotAfter.After(i.cert.NotAfter) {
+			template.NotAfter = i.cert.NotAfter
+		}
+		for _, host := range want.Hosts {
+			if ip := net.ParseIP(host); ip != nil {
+				template.IPAddresses = append(template.IPAddresses, ip)
+			} else {
+				template.DNSNames = append(template.DNSNames, host)
+			}
+		}
+		cert, err = sign(template, i.cert, public, i.key)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("issue a certificate for %s: %w", want.Name, err)
+	}
+	return cert, nil
 }
 
 // subjectOf returns the subject by which the broker identifies the client.
@@ -150,18 +162,13 @@ func (i *issuer) hasRevoked(serial *big.Int) bool {
 	})
 }
 
-// newKey creates a key and its key id.
-func newKey() (*ecdsa.PrivateKey, []byte, error) {
+// newKey creates a key.
+func newKey() (*ecdsa.PrivateKey, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return nil, nil, fmt.Errorf("create a key: %w", err)
+		return nil, fmt.Errorf("create a key: %w", err)
 	}
-	public, err := key.PublicKey.Bytes()
-	if err != nil {
-		return nil, nil, fmt.Errorf("create a key: %w", err)
-	}
-	digest := sha256.Sum256(public)
-	return key, digest[:20], nil
+	return key, nil
 }
 
 // newSerial returns a random serial number of 127 bits that is not 0.

@@ -156,16 +156,17 @@ func (j *Joins) issued(ctx context.Context, csr *certificatesv1.CertificateSigni
 	if !ok {
 		return again(fmt.Errorf("there is no ManagedCluster %s", name))
 	}
-	if knownOf(cluster).Revoked {
+	known := knownOf(cluster)
+	if known.Revoked {
 		return nil
 	}
 	change := map[string]any{"metadata": map[string]any{"annotations": map[string]any{
 		v1alpha1.CertificateExpiresAnnotationKey: cert.NotAfter.UTC().Format(time.RFC3339),
 	}}}
-	if csr.Annotations[v1alpha1.FirstAnnotationKey] == "true" && knownOf(cluster).Expires.IsZero() {
+	if csr.Annotations[v1alpha1.FirstAnnotationKey] == "true" && known.Expires.IsZero() {
 		change["spec"] = map[string]any{"hubAcceptsClient": true}
 	}
-	if !cert.NotAfter.Equal(knownOf(cluster).Expires) {
+	if !cert.NotAfter.Equal(known.Expires) {
 		patch, err := json.Marshal(change)
 		if err != nil {
 			return again(err)

@@ -160,7 +160,6 @@ func New(cfg Config) (*Joins, error) {
 // Run answers requests until ctx ends; it returns nil then, when everything that it started has ended. It must be called once.
 func (j *Joins) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
-	defer j.queue.ShutDown()
 	group.Go(func() error { j.csrs.RunWithContext(ctx); return nil })
 	group.Go(func() error { j.tokens.RunWithContext(ctx); return nil })
 	group.Go(func() error {
@@ -223,10 +222,8 @@ func (j *Joins) handle(ctx context.Context) {
 				continue
 			}
 			j.results.WithLabelValues(string(answer.Reason)).Inc()
-			if answer.Reason != enrolment.Challenged {
-				if !j.quiet() {
-					j.cfg.Logger.Info("a cluster asks for a certificate", "cluster", request.Cluster, "reason", answer.Reason, "message", answer.Message)
-				}
+			if answer.Reason != enrolment.Challenged && !j.quiet() {
+				j.cfg.Logger.Info("a cluster asks for a certificate", "cluster", request.Cluster, "reason", answer.Reason, "message", answer.Message)
 			}
 			j.publish(ctx, answer)
 		case <-ctx.Done():
@@ -247,10 +244,8 @@ func (j *Joins) publish(ctx context.Context, a enrolment.Answer) {
 			err = j.cfg.Transport.Publish(ctx, j.topics.Answers(a.Request), event)
 		}
 	}
-	if err != nil && ctx.Err() == nil {
-		if !j.quiet() {
-			j.cfg.Logger.Warn("a request to join was not answered", "error", err)
-		}
+	if err != nil && ctx.Err() == nil && !j.quiet() {
+		j.cfg.Logger.Warn("a request to join was not answered", "error", err)
 	}
 }
 

@@ -28,9 +28,10 @@ func (j *Joins) answer(ctx context.Context, p enrolment.Proven) enrolment.Answer
 	if !j.challenges.Answered(p, now) {
 		return enrolment.Answer{Request: p.ID, Reason: enrolment.Challenged, Challenge: j.challenges.New(p.DeviceHash, now)}
 	}
+	name := csrName(p)
 	verdict, first, err := j.admit(ctx, p, now)
 	if err == nil && verdict.Reason == "" {
-		err = j.ask(ctx, p, verdict.Approve, first)
+		err = j.ask(ctx, p, name, verdict.Approve, first)
 	}
 	if err != nil {
 		if !j.quiet() {
@@ -41,7 +42,6 @@ func (j *Joins) answer(ctx context.Context, p enrolment.Proven) enrolment.Answer
 	if verdict.Reason != "" {
 		return enrolment.Answer{Request: p.ID, Reason: verdict.Reason, Message: verdict.Message}
 	}
-	name := csrName(p)
 	j.wait(name, p.ID)
 	j.queue.Add(name) // it may have been answered before
 	if verdict.Approve {
@@ -103,8 +103,7 @@ func (j *Joins) admit(ctx context.Context, p enrolment.Proven, now time.Time) (v
 }
 
 // ask makes the CertificateSigningRequest of a request, unless it is there, and perhaps approves it.
-func (j *Joins) ask(ctx context.Context, p enrolment.Proven, approve, first bool) error {
-	name := csrName(p)
+func (j *Joins) ask(ctx context.Context, p enrolment.Proven, name string, approve, first bool) error {
 	csr, err := j.request(ctx, p, name, first)
 	if err != nil {
 		return fmt.Errorf("make the CertificateSigningRequest %s: %w", name, err)
