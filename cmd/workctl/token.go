@@ -47,6 +47,7 @@ type newToken struct {
 	expires                             time.Duration
 	broker, username, passwordFile, set string
 	labels                              map[string]string
+	everySource                         bool
 }
 
 func createTokenCommand(o *cli.Options, secrets func() (corev1client.SecretInterface, error)) *cobra.Command {
@@ -83,6 +84,7 @@ func createTokenCommand(o *cli.Options, secrets func() (corev1client.SecretInter
 	fs.BoolVar(&n.grant.Replace, "replace", false, "a cluster of a given name may be a new one, and the one that had the name gets no certificate any more")
 	fs.StringToStringVar(&n.labels, "labels", nil, "labels of the ManagedClusters, as key=value, comma-separated")
 	fs.StringVar(&n.set, "cluster-set", "", "ManagedClusterSet of the clusters")
+	fs.BoolVar(&n.everySource, "every-source", false, "the agents serve every source of the broker, such as programs with the SDK; false: this hub alone")
 	fs.StringVar(&n.broker, "broker", "", "host:port or wss://host/path at which the clusters reach the broker, or several, comma-separated (default that of --transport)")
 	fs.StringVar(&n.username, "username", "joiner", "user of the broker with the role joiner")
 	fs.StringVar(&n.passwordFile, "password-file", "", "file with the password of that user; required")
@@ -100,6 +102,9 @@ func (n *newToken) create(cmd *cobra.Command, o *cli.Options, client corev1clien
 		return err
 	}
 	token, made, err := join.TokenOf(hub, n.broker, n.username, strings.TrimRight(string(password), "\r\n"))
+	if err == nil && n.everySource {
+		token.Topics, err = token.Topics.EverySource()
+	}
 	if err != nil {
 		return fmt.Errorf("--transport: %w", err)
 	}

@@ -99,6 +99,22 @@ const (
 	broadcastLevel = 1
 )
 
+// EverySource returns the topics of agents that serve every source, where t are those of one. It returns an error if a
+// pattern of t has an invalid shape.
+func (t Topics) EverySource() (Topics, error) {
+	if err := t.Validate(); err != nil {
+		return Topics{}, err
+	}
+	for _, pattern := range []*string{&t.SourceEvents, &t.AgentEvents, &t.SourceBroadcast} {
+		if *pattern != "" {
+			every := parseTopic(*pattern)
+			every.levels[sourceLevel] = "+"
+			*pattern = every.name()
+		}
+	}
+	return t, nil
+}
+
 // AgentTopics are the topics of one agent, see [Topics.ForAgent].
 type AgentTopics struct {
 	subscriptions []string

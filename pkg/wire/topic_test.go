@@ -26,6 +26,24 @@ func with(t wire.Topics, change func(*wire.Topics)) wire.Topics {
 	return t
 }
 
+func TestTopicsEverySource(t *testing.T) {
+	for name, c := range map[string]struct{ of, want wire.Topics }{
+		"one source":   {oneSource, with(everySource, func(t *wire.Topics) { t.SourceBroadcast, t.AgentBroadcast = "", "" })},
+		"every source": {everySource, everySource},
+		"a broadcast": {
+			with(everySource, func(t *wire.Topics) { t.SourceBroadcast = "sources/harbor/sourcebroadcast" }), everySource,
+		},
+		"shared": {with(everySource, func(t *wire.Topics) { t.AgentEvents = "$share/pair/sources/harbor/clusters/+/agentevents" }), everySource},
+	} {
+		if got, err := c.of.EverySource(); err != nil || got != c.want {
+			t.Errorf("%s: %+v, %v", name, got, err)
+		}
+	}
+	if _, err := (wire.Topics{SourceEvents: "x"}).EverySource(); err == nil {
+		t.Error("invalid topics have those of every source")
+	}
+}
+
 func TestTopicsValidate(t *testing.T) {
 	for name, tc := range map[string]struct {
 		topics wire.Topics

@@ -20,7 +20,6 @@ import (
 
 	"k8s.io/client-go/rest"
 
-	"github.com/workwire/workwire/test/kit/brokerkit"
 	"github.com/workwire/workwire/test/kit/process"
 )
 
@@ -71,7 +70,6 @@ type stage struct {
 	// running are the programs, in the order of their start; guarded by mu while they start.
 	running []*process.Process
 	hub     *rest.Config
-	broker  *brokerkit.Broker
 	// dashboard is the address of the hub's dashboard.
 	dashboard string
 }

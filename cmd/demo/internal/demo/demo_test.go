@@ -197,7 +197,8 @@ func TestWalk(t *testing.T) {
 	text := strings.Join(strings.Fields(screen), " ") // lines are cut at words
 	at := 0
 	for _, want := range []string{
-		"cluster3 is connected, stage=prod",
+		"cluster1 joins: workctl token create cluster1", "cluster1 has a certificate",
+		"cluster3 joins: workctl token create cluster3", "cluster3 has a certificate", "cluster3 is connected, stage=prod",
 		"Complete: revision 1: 3 of 3 clusters succeeded",
 		"Stopped: revision 2: 0 of 3 clusters succeeded, 1 have the template; stopped: 1 cluster failed or timed out, more than allowed: " +
 			"cluster1; waiting for cluster1: Deployment default/web: Available: 0/1",

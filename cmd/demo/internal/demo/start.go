@@ -1,8 +1,10 @@
 package demo
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"os/exec"
 	"path/filepath"
 	"strings"
 
@@ -17,8 +19,7 @@ import (
 	"github.com/workwire/workwire/deploy/crds"
 	"github.com/workwire/workwire/deploy/install"
 	"github.com/workwire/workwire/deploy/policies"
-	"github.com/workwire/workwire/pkg/wire"
-	"github.com/workwire/workwire/test/kit/brokerkit"
+	"github.com/workwire/workwire/pkg/ctl/join"
 	"github.com/workwire/workwire/test/kit/process"
 )
 
@@ -89,62 +90,78 @@ func createNamespace(ctx context.Context, config *rest.Config, name string) erro
 
 // startWorkwire starts the broker, the hub and the agent.
 func (s *stage) startWorkwire(ctx context.Context) error {
-	names := []wire.ClusterName{clusterName}
-	hub := []string{"--source-id=" + sourceID, "--dashboard-address=127.0.0.1:0"}
-	if s.Walk {
-		hub = append(hub, "--auto-register", "--auto-accept")
-		for _, cluster := range clusters[1:] {
-			names = append(names, wire.ClusterName(cluster.name))
-		}
+	if err := s.startBroker(ctx); err != nil {
+		return err
 	}
-	broker, err := brokerkit.Start(ctx, brokerkit.Config{
-		Dir: s.Dir, Program: filepath.Join(s.Bin, "work-broker"), Source: sourceID, Clusters: names,
-		Others: []wire.SourceID{programID},
-	})
-	if broker.Process != nil {
-		s.add(broker.Process)
-	}
+	hub, err := s.start("hub", "work-hub", "--source-id="+sourceID, "--transport-config="+s.transport(sourceID), "--kubeconfig="+s.path("hub/kubeconfig"),
+		"--join", "--join-authority-cert-file="+s.path("authority/ca.crt"), "--join-authority-key-file="+s.path("authority/ca.key"),
+		"--listen-address=127.0.0.1:0", "--dashboard-address=127.0.0.1:0")
 	if err != nil {
 		return err
 	}
-	s.broker = broker
-	s.say("broker is ready at mqtt://%s", broker.Addr)
-	if _, err := broker.WriteTransport(programID, broker.Addr); err != nil {
+	if s.dashboard, err = dashboardAddress(ctx, hub); err != nil {
 		return err
 	}
-	p, err := s.startProgram("hub", "work-hub", sourceID, "hub", hub...)
-	if err != nil {
+	if err := said(ctx, hub, "connected to the broker", "connection=joins"); err != nil {
 		return err
 	}
-	if s.dashboard, err = dashboardAddress(ctx, p); err != nil {
-		return err
-	}
-	if s.Walk { // a hub that is there first registers the agent at once
-		if _, err := p.Line(ctx, func(line string) string {
-			if strings.Contains(line, `msg="connected to the broker"`) {
-				return line
-			}
-			return ""
-		}); err != nil {
-			return err
-		}
-	}
-	_, err = s.startAgent("agent", clusterName, "spoke")
+	_, err = s.join(ctx, "agent", clusterName, "spoke")
 	return err
 }
 
-// startAgent starts the agent of a cluster.
-func (s *stage) startAgent(name, cluster, dir string) (*process.Process, error) {
-	return s.startProgram(name, "work-agent", cluster, dir, "--cluster-name="+cluster)
-}
-
-// startProgram starts a hub or an agent: user of the broker, at the control plane of dir.
-func (s *stage) startProgram(name, program, user, dir string, args ...string) (*process.Process, error) {
-	transport, err := s.broker.WriteTransport(user, s.broker.Addr)
+// join has the cluster whose control plane is in dir join with a token, as docs/join.md says, and starts its agent.
+func (s *stage) join(ctx context.Context, name, cluster, dir string) (*process.Process, error) {
+	s.say("%s joins: workctl token create %[1]s …, and workctl join %[1]s --token=… | kubectl apply -f -", cluster)
+	token, err := s.output(ctx, "", "workctl", "token", "create", cluster, "--every-source", "--transport="+s.transport(sourceID),
+		"--password-file="+s.path(joinerPassword), "--kubeconfig="+s.path("hub/kubeconfig"))
 	if err != nil {
 		return nil, err
 	}
-	return s.start(name, program, append([]string{
-		"--transport=mqtt", "--transport-config=" + transport, "--kubeconfig=" + s.path(dir+"/kubeconfig"), "--listen-address=127.0.0.1:0",
-	}, args...)...)
+	manifests, err := s.output(ctx, token, "workctl", "join", cluster, "--token=-")
+	if err != nil {
+		return nil, err
+	}
+	if _, err := s.output(ctx, manifests, "kubectl", "apply", "--kubeconfig="+s.path(dir+"/kubeconfig"), "--filename=-"); err != nil {
+		return nil, err
+	}
+	agent, err := s.startAgent(name, cluster, dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := said(ctx, agent, "the cluster has a certificate"); err != nil {
+		return nil, err
+	}
+	s.say("%s has a certificate, and its private key never left it", cluster)
+	return agent, nil
+}
+
+// startAgent starts the agent of a cluster that has a token or has joined.
+func (s *stage) startAgent(name, cluster, dir string) (*process.Process, error) {
+	return s.start(name, "work-agent", "--cluster-name="+cluster, "--join-secret="+join.Namespace+"/"+join.MembershipSecret,
+		"--kubeconfig="+s.path(dir+"/kubeconfig"), "--listen-address=127.0.0.1:0")
+}
+
+// output runs a program to its end and returns what it prints.
+func (s *stage) output(ctx context.Context, input, program string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, filepath.Join(s.Bin, program), args...)
+	var refusal bytes.Buffer
+	cmd.Stdin, cmd.Stderr = strings.NewReader(input), &refusal
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("%s %s: %w: %s", program, args[0], err, &refusal)
+	}
+	return string(out), nil
+}
+
+// said waits until a program has logged a message, in a line that has the texts.
+func said(ctx context.Context, p *process.Process, message string, texts ...string) error {
+	_, err := p.Line(ctx, func(line string) string {
+		for _, text := range append(texts, fmt.Sprintf("msg=%q", message)) {
+			if !strings.Contains(line, text) {
+				return ""
+			}
+		}
+		return line
+	})
+	return err
 }

@@ -88,9 +88,11 @@ func (w *walker) addClusters(ctx context.Context) error {
 	}
 	for i, cluster := range clusters {
 		if i > 0 {
-			if err := w.startWalkAgent(cluster.name, cluster.dir); err != nil {
+			agent, err := w.join(ctx, "agent-"+cluster.name, cluster.name, cluster.dir)
+			if err != nil {
 				return err
 			}
+			w.agents[cluster.name] = agent
 		}
 		patch := fmt.Appendf(nil, `{"metadata":{"labels":{"stage":%q}}}`, cluster.stage)
 		err := w.until(ctx, func() (bool, string) {
@@ -106,11 +108,6 @@ func (w *walker) addClusters(ctx context.Context) error {
 		w.say("%s is connected, stage=%s", cluster.name, cluster.stage)
 	}
 	return nil
-}
-
-func (w *walker) startWalkAgent(name, dir string) (err error) {
-	w.agents[name], err = w.startAgent("agent-"+name, name, dir)
-	return err
 }
 
 // awaitPresence waits until the hub knows whether a cluster is connected.
@@ -181,8 +178,8 @@ func (w *walker) off(ctx context.Context) error {
 	return w.rollout(ctx, workv1alpha1.ReasonRollingOut, "2 of 3 clusters succeeded")
 }
 
-func (w *walker) back(ctx context.Context) error {
-	if err := w.startWalkAgent("cluster3", "cluster3"); err != nil {
+func (w *walker) back(ctx context.Context) (err error) {
+	if w.agents["cluster3"], err = w.startAgent("agent-cluster3", "cluster3", "cluster3"); err != nil {
 		return err
 	}
 	return w.rollout(ctx, workv1alpha1.ReasonComplete, "3 of 3 clusters succeeded")
