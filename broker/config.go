@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -162,6 +163,28 @@ type Listener struct {
 	// WebSocketPath serves MQTT over WebSocket at this path of URLs, for example /mqtt, and nothing
 	// else. Empty means MQTT without WebSocket.
 	WebSocketPath string `json:"webSocketPath,omitempty"`
+
+	// ProxyProtocolFrom are the load balancers that send the PROXY protocol, version 1 or 2, as addresses or in CIDR notation. A
+	// connection from one of them must begin with it; it counts and is logged with the address of the client. Others are
+	// served as they come.
+	ProxyProtocolFrom []string `json:"proxyProtocolFrom,omitempty"`
+}
+
+// proxies returns the addresses of ProxyProtocolFrom.
+func (l Listener) proxies() ([]netip.Prefix, error) {
+	var prefixes []netip.Prefix
+	for _, text := range l.ProxyProtocolFrom {
+		prefix, err := netip.ParsePrefix(text)
+		if err != nil {
+			address, invalid := netip.ParseAddr(text)
+			if invalid != nil {
+				return nil, fmt.Errorf("proxyProtocolFrom: %q is no address and no CIDR, for example 10.0.0.7 or 10.0.0.0/24", text)
+			}
+			prefix = netip.PrefixFrom(address, address.BitLen())
+		}
+		prefixes = append(prefixes, prefix)
+	}
+	return prefixes, nil
 }
 
 // ListenerTLS names PEM files. Changed files are reloaded within a second, unless they cannot be
@@ -431,6 +454,9 @@ func (l Listener) validate() error {
 	}
 	if l.WebSocketPath != "" && (l.WebSocketPath[0] != '/' || strings.ContainsAny(l.WebSocketPath, "?#% ")) {
 		return fmt.Errorf("webSocketPath: %q is no path of a URL, for example /mqtt", l.WebSocketPath)
+	}
+	if _, err := l.proxies(); err != nil {
+		return err
 	}
 	if l.TLS == nil {
 		if !loopback {

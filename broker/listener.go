@@ -7,9 +7,13 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/pires/go-proxyproto"
 
 	"github.com/workwire/workwire/broker/limits"
 )
@@ -25,7 +29,9 @@ type listener struct {
 	tls    *tlsFiles   // nil: plain TCP
 	config *tls.Config // nil: plain TCP
 	path   string      // of WebSockets; "": MQTT without WebSocket
-	logger *slog.Logger
+	// proxies are load balancers, whose connections begin with the address of the client.
+	proxies []netip.Prefix
+	logger  *slog.Logger
 
 	mu    sync.Mutex
 	conns map[net.Conn]struct{}
@@ -35,7 +41,11 @@ type listener struct {
 
 // listen opens the socket of a listener.
 func listen(cfg Listener, logger *slog.Logger) (*listener, error) {
-	l := &listener{id: cfg.Address, path: cfg.WebSocketPath, logger: logger, conns: map[net.Conn]struct{}{}, done: make(chan struct{})}
+	proxies, err := cfg.proxies()
+	if err != nil {
+		return nil, fmt.Errorf("listener %s: %w", cfg.Address, err)
+	}
+	l := &listener{id: cfg.Address, path: cfg.WebSocketPath, proxies: proxies, logger: logger, conns: map[net.Conn]struct{}{}, done: make(chan struct{})}
 	if cfg.TLS != nil {
 		files, err := newTLSFiles(*cfg.TLS, logger)
 		if err != nil {
@@ -87,9 +97,15 @@ func (l *listener) Serve(s *server) {
 
 // handle serves one connection. Its login ends with ctx. After the login another goroutine goes on, whose
 // stack the handshake has not grown.
-func (l *listener) handle(ctx context.Context, socket net.Conn, s *server) {
+func (l *listener) handle(ctx context.Context, accepted net.Conn, s *server) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	socket, err := l.clientOf(accepted)
+	if err != nil {
+		s.log(slog.LevelWarn, "connection_refused", "connection refused", "remote", accepted.RemoteAddr().String(), "listener", l.id, "reason", err)
+		l.untrack(accepted)
+		return
+	}
 	counted, err := s.limiter.Accept(socket.RemoteAddr(), func() {
 		cancel()
 		_ = socket.Close()
@@ -97,7 +113,7 @@ func (l *listener) handle(ctx context.Context, socket net.Conn, s *server) {
 	})
 	if err != nil {
 		s.log(slog.LevelWarn, "connection_refused", "connection refused", "remote", socket.RemoteAddr().String(), "listener", l.id, "reason", err)
-		l.untrack(socket)
+		l.untrack(accepted)
 		return
 	}
 	_ = socket.SetDeadline(time.Now().Add(connectTimeout))
@@ -109,7 +125,7 @@ func (l *listener) handle(ctx context.Context, socket net.Conn, s *server) {
 	connected := false
 	defer func() {
 		if !connected {
-			defer l.untrack(socket)
+			defer l.untrack(accepted)
 			c.close()
 		}
 	}()
@@ -133,11 +149,24 @@ func (l *listener) handle(ctx context.Context, socket net.Conn, s *server) {
 	}
 	connected = true
 	go func() {
-		defer l.untrack(socket)
+		defer l.untrack(accepted)
 		defer c.close()
 		defer c.contain()
 		c.serve()
 	}()
+}
+
+// clientOf returns the connection with the address of the client, which a load balancer sends first.
+func (l *listener) clientOf(accepted net.Conn) (net.Conn, error) {
+	from, ok := accepted.RemoteAddr().(*net.TCPAddr)
+	if !ok || !slices.ContainsFunc(l.proxies, func(p netip.Prefix) bool { return p.Contains(from.AddrPort().Addr().Unmap()) }) {
+		return accepted, nil
+	}
+	proxied := proxyproto.NewConn(accepted, proxyproto.WithPolicy(proxyproto.REQUIRE), proxyproto.SetReadHeaderTimeout(connectTimeout))
+	if proxied.ProxyHeader() == nil {
+		return nil, errors.New("a load balancer of proxyProtocolFrom has sent no header of the PROXY protocol: have it send one")
+	}
+	return proxied, nil
 }
 
 // handshake makes the TLS handshake of a connection. It uses the CPU only in its turn.

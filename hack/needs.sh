@@ -21,6 +21,8 @@ need() {
 case ${1:-} in
 test)
 	need mosquitto mosquitto
+	# A test of the broker behind a load balancer runs it.
+	need haproxy haproxy
 	# Tests of alerts and dashboard run prometheus and promtool, of one package.
 	need prometheus prometheus
 	# Tests of the store of the SDK run a server; Debian does not put it into PATH.

@@ -20,6 +20,7 @@ const (
 	Promtool   Program = "promtool"
 	PostgreSQL Program = "postgres"
 	Chromium   Program = "chromium"
+	HAProxy    Program = "haproxy"
 	Helm       Program = "helm"
 	Man        Program = "man"
 )
