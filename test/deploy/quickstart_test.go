@@ -40,13 +40,12 @@ func TestQuickStart(t *testing.T) {
 		sections[title] = body
 	}
 	hub, spoke := newCluster(t), newCluster(t)
+	hub.helm()
 	spoke.helm()
 	hub.volume("data") // the StorageClass of the page; simulated nodes have no volumes
 	author := &cluster{T: t, Plane: hub.Plane, root: t.TempDir(), path: hub.path}
 	kit.NoError(t, os.CopyFS(filepath.Join(author.root, "examples"), os.DirFS("../../examples")))
-	for _, file := range []string{"cluster1.yaml", "cluster1-values.yaml"} { // the operator gives them to the owner
-		kit.NoError(t, os.Symlink(filepath.Join(hub.root, file), filepath.Join(spoke.root, file)))
-	}
+	kit.NoError(t, os.Symlink(filepath.Join(hub.root, "cluster1.token"), filepath.Join(spoke.root, "cluster1.token"))) // the operator gives it to the owner
 	g := &guide{
 		shells: map[string]*shell{
 			"operator": newShell(hub, "hub.kubeconfig"), "owner": newShell(spoke, "cluster1.kubeconfig"), "author": newShell(author, "hub.kubeconfig"),
