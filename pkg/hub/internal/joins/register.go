@@ -130,6 +130,10 @@ func (j *Joins) remember(ctx context.Context, p enrolment.Proven, cluster *clust
 	if cluster == nil {
 		created, err := clusters.Create(ctx, &clusterv1.ManagedCluster{
 			ObjectMeta: metav1.ObjectMeta{Name: string(p.Cluster), Labels: labels, Annotations: map[string]string{v1alpha1.DeviceAnnotationKey: p.DeviceHash}},
+			// As it would become by two more writes: the token lets it in, and nobody has heard from it.
+			Spec: clusterv1.ManagedClusterSpec{HubAcceptsClient: grant.Approve, Taints: []clusterv1.Taint{
+				{Key: clusterv1.ManagedClusterTaintUnreachable, Effect: clusterv1.TaintEffectNoSelect, TimeAdded: metav1.NewTime(time.Now().Truncate(time.Second))},
+			}},
 		}, metav1.CreateOptions{})
 		if err == nil {
 			j.cfg.Clusters.Created(created)
