@@ -1,11 +1,15 @@
 package replicaset
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -539,6 +543,51 @@ func TestWrite(t *testing.T) {
 	step("delete", change{action: remove, work: made}, "ok", false)
 	step("delete again", change{action: remove, work: made}, "gone", false)
 	step("update what is gone", updateChange(made, set, "p", start), "outdated", true)
+}
+
+// TestSteeredAmongWrites: who pauses a rollout, or changes the template, while works are being written does not wait for the others.
+func TestSteeredAmongWrites(t *testing.T) {
+	for name, steer := range map[string]func(*workv1alpha1.ManifestWorkReplicaSet){
+		"paused": func(set *workv1alpha1.ManifestWorkReplicaSet) {
+			set.Annotations = map[string]string{workv1.PausedAnnotationKey: "true"}
+		},
+		"another template": func(set *workv1alpha1.ManifestWorkReplicaSet) { set.Spec.ManifestWorkTemplate = template("mended") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			const before = 3
+			e := newEnv(t, 60)
+			var wrong atomic.Int32 // works with the first template that were to be created
+			told := make(chan struct{})
+			r := e.startWith(func(next http.RoundTripper, request *http.Request) (*http.Response, error) {
+				if request.Method == http.MethodPost && strings.HasSuffix(request.URL.Path, "/manifestworks") {
+					body, err := io.ReadAll(request.Body)
+					if err != nil {
+						return nil, err
+					}
+					request.Body = io.NopCloser(bytes.NewReader(body))
+					if bytes.Contains(body, []byte("faulty")) && wrong.Add(1) > before {
+						<-told
+					}
+				}
+				return next.RoundTrip(request)
+			})
+			set := newSet("p")
+			set.Spec.ManifestWorkTemplate = template("faulty")
+			e.writePlacement("p", e.clusters)
+			e.createSet(set)
+			kit.True(t, "works are being written", func() bool { return wrong.Load() >= before+DefaultWorkers })
+			e.updateSet("set", steer)
+			kit.True(t, "the controller knows", func() bool {
+				latest, ok := r.sets.Latest(types.NamespacedName{Namespace: e.namespace, Name: "set"})
+				return ok && (workv1.IsPaused(latest) || latest.Generation > 1)
+			})
+			close(told)
+			e.awaitIdle(r, "set")
+			if n := wrong.Load(); n > before+DefaultWorkers {
+				t.Errorf("%d of 60 works were written after that", n-before-DefaultWorkers)
+			}
+		})
+	}
 }
 
 // TestFinalizeListsWorks checks that the finalizer stays while the API server has works of the set

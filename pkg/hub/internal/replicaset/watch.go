@@ -72,12 +72,16 @@ func indexClusters(object any) ([]string, error) {
 
 // setChanged ignores changes of the status, which only this controller writes.
 func (c *Controller) setChanged(before, after *workv1alpha1.ManifestWorkReplicaSet) {
-	if before == nil || after == nil || before.UID != after.UID || before.Generation != after.Generation ||
-		!before.DeletionTimestamp.Equal(after.DeletionTimestamp) || !maps.Equal(before.Labels, after.Labels) ||
-		!slices.Equal(before.Finalizers, after.Finalizers) ||
-		slices.ContainsFunc(steering, func(key string) bool { return before.Annotations[key] != after.Annotations[key] }) {
+	if before == nil || after == nil || steered(before, after) || !slices.Equal(before.Finalizers, after.Finalizers) {
 		c.Add(controller.KeyOf(cmp.Or(after, before)))
 	}
+}
+
+// steered reports whether somebody has changed a set in what its reconcile goes by.
+func steered(before, after *workv1alpha1.ManifestWorkReplicaSet) bool {
+	return before.UID != after.UID || before.Generation != after.Generation ||
+		!before.DeletionTimestamp.Equal(after.DeletionTimestamp) || !maps.Equal(before.Labels, after.Labels) ||
+		slices.ContainsFunc(steering, func(key string) bool { return before.Annotations[key] != after.Annotations[key] })
 }
 
 // steering are the annotations of a set that a reconcile reads and that people write.

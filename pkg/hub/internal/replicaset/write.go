@@ -34,15 +34,19 @@ var errOutdated = errors.New("the work has changed")
 
 // writeAll performs the changes, Config.Workers at a time for all sets together, and returns the
 // number of changes that must be retried. A change that failed before is not retried before its
-// backoff has passed.
+// backoff has passed. Nothing more is written once somebody has changed or paused the set: the changes were decided for it as it was,
+// and it is queued again.
 func (c *Controller) writeAll(ctx context.Context, set *workv1alpha1.ManifestWorkReplicaSet, changes []change, s *state) (failed int) {
 	now := c.cfg.Now()
 	due := s.due(changes, now)
-	errs := c.writeParallel(ctx, due)
+	errs := c.writeParallel(ctx, due, func() bool {
+		latest, ok := c.sets.Latest(controller.KeyOf(set))
+		return ok && steered(set, latest)
+	})
 	if ctx.Err() != nil {
 		return len(changes)
 	}
-	failed = len(changes) - len(due)
+	failed = len(changes) - len(errs)
 	anyFailed := false
 	for i, err := range errs {
 		key := controller.KeyOf(due[i].work)
@@ -106,8 +110,8 @@ func (s *state) due(changes []change, now time.Time) []change {
 	return due
 }
 
-// writeParallel performs the changes and returns their errors. It stops when ctx ends.
-func (c *Controller) writeParallel(ctx context.Context, changes []change) []error {
+// writeParallel performs the changes and returns the errors of those that it has begun. It stops when ctx ends or outdated returns true.
+func (c *Controller) writeParallel(ctx context.Context, changes []change, outdated func() bool) []error {
 	errs := make([]error, len(changes))
 	var group sync.WaitGroup
 	defer group.Wait()
@@ -116,6 +120,10 @@ func (c *Controller) writeParallel(ctx context.Context, changes []change) []erro
 		case <-ctx.Done():
 			return errs
 		case c.writers <- struct{}{}:
+		}
+		if outdated() {
+			<-c.writers
+			return errs[:i]
 		}
 		group.Go(func() {
 			defer func() { <-c.writers }()
