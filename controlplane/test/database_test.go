@@ -8,16 +8,20 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	_ "github.com/jackc/pgx/v5/stdlib" // a driver that does not read whole results
+	clientv3 "go.etcd.io/etcd/client/v3"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/workwire/workwire/controlplane/internal/plane"
 	"github.com/workwire/workwire/controlplane/internal/wholerows"
 )
 
@@ -195,4 +199,66 @@ func TestBrokenResult(t *testing.T) {
 			t.Errorf("the driver without whole results returned %d rows, error %v: the statement shows nothing", n, rows.Err())
 		}
 	}
+}
+
+// slowly has rows of the test become visible in another order than that of their ids: each write takes its id, and
+// ends up to 200 ms later.
+const slowly = `
+CREATE FUNCTION slowly() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(random() * 0.2); RETURN NULL; END $$;
+CREATE TRIGGER slowly AFTER INSERT ON kine FOR EACH ROW WHEN (NEW.name LIKE '/order/%') EXECUTE FUNCTION slowly();`
+
+// TestNothingBetweenListAndWatch: who lists while others write, and watches from the revision of the list on, sees every write, also
+// those that had begun before others that are in the list.
+func TestNothingBetweenListAndWatch(t *testing.T) {
+	t.Parallel()
+	const writers, writes, between, prefix = 12, 40, 24, "/order/"
+	server, dir := sharedPostgres(t), t.TempDir()
+	database := server.createDatabase(t)
+	up(t, "--role=hub", "--dir="+dir, server.endpointFile(t, database))
+	_, err := server.query(database, slowly)
+	noError(t, err)
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{strings.Replace(plane.EtcdURL, "unix://", "unix://"+dir+"/", 1)}})
+	noError(t, err)
+	defer client.Close()
+
+	read := func() {
+		list, err := client.Get(t.Context(), prefix, clientv3.WithPrefix())
+		if err != nil {
+			t.Errorf("list: %v", err)
+			return
+		}
+		seen := map[string]bool{}
+		for _, kv := range list.Kvs {
+			seen[string(kv.Key)] = true
+		}
+		ctx, stop := context.WithTimeout(t.Context(), patience)
+		defer stop()
+		changes := client.Watch(ctx, prefix, clientv3.WithPrefix(), clientv3.WithRev(list.Header.Revision+1))
+		for len(seen) < writers*writes {
+			change, ok := <-changes
+			if !ok {
+				t.Errorf("who listed at revision %d has seen %d of %d writes", list.Header.Revision, len(seen), writers*writes)
+				return
+			}
+			for _, event := range change.Events {
+				seen[string(event.Kv.Key)] = true
+			}
+		}
+	}
+	var running sync.WaitGroup
+	var begun atomic.Int32
+	for i := range writers {
+		running.Go(func() {
+			for n := range writes {
+				if begun.Add(1)%between == 1 {
+					running.Go(read)
+				}
+				key := fmt.Sprintf("%s%d-%d", prefix, i, n)
+				if _, err := client.Txn(t.Context()).If(clientv3.Compare(clientv3.ModRevision(key), "=", 0)).Then(clientv3.OpPut(key, "x")).Commit(); err != nil {
+					t.Errorf("write %s: %v", key, err)
+				}
+			}
+		})
+	}
+	running.Wait()
 }

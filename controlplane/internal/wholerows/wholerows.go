@@ -1,10 +1,18 @@
-// Package wholerows is a driver of database/sql that reads the whole result of a query before the query
-// returns, so that an error in the middle of a result is an error of the query.
+// Package wholerows is a driver of database/sql that gives kine whole results, and rows in the order of
+// their ids.
 //
 // kine reads rows until there are no more and does not ask [sql.Rows.Err] why there are no more. With
 // other drivers, a list whose connection breaks is shorter than it should be, and nobody notices: an
 // API server that starts at that moment serves the objects of the first half as all there are, and a
-// hub and its agents believe it.
+// hub and its agents believe it. This driver reads the whole result of a query before the query
+// returns, so that an error in the middle of a result is an error of the query.
+//
+// kine takes the ids of rows for revisions, and the highest for how far a list reaches. But a row becomes
+// visible when its transaction ends, and PostgreSQL has given it its id before: of two writes at a time, the
+// second may be visible first. Who listed just then and watched from there on would never learn of
+// the first. So lists and watches wait for the writes that have begun, and those that come wait for them; and a write
+// returns its id, which kine takes for how far an empty list reaches, once no other one can have a lower id. One process of kine writes to
+// a database.
 //
 // The driver has the name "pgx", under which kine looks for its own, and uses pgx under its other name.
 // It must be registered first, and it is: packages without dependencies are initialized in the order
@@ -19,7 +27,10 @@ import (
 	"database/sql/driver"
 	"errors"
 	"io"
+	"maps"
 	"slices"
+	"strings"
+	"sync"
 )
 
 const (
@@ -81,13 +92,70 @@ type conn interface {
 
 type wholeConn struct{ conn }
 
+// order is held by many writes, or by one query that needs the rows below the highest id.
+var order sync.RWMutex
+
 // QueryContext returns all rows, or the error that ends them.
 func (c wholeConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+	switch {
+	case isInsert(query):
+		defer writes.begin()(ctx)
+		order.RLock()
+		defer order.RUnlock()
+	case isOfMany(query, args):
+		order.Lock()
+		defer order.Unlock()
+	}
 	rows, err := c.conn.QueryContext(ctx, query, args)
 	if err != nil {
 		return nil, err
 	}
 	return readAll(rows)
+}
+
+// writes are the inserts that have begun and not ended.
+var writes = flights{running: make(map[chan struct{}]struct{})}
+
+type flights struct {
+	mu      sync.Mutex
+	running map[chan struct{}]struct{} // guarded by mu; closed at the end of each
+}
+
+// begin returns what to call at the end of a write: it waits for the others that run, or for the end of ctx.
+func (f *flights) begin() func(context.Context) {
+	own := make(chan struct{})
+	f.mu.Lock()
+	f.running[own] = struct{}{}
+	f.mu.Unlock()
+	return func(ctx context.Context) {
+		close(own)
+		f.mu.Lock()
+		delete(f.running, own)
+		others := slices.Collect(maps.Keys(f.running))
+		f.mu.Unlock()
+		for _, other := range others {
+			select {
+			case <-other:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}
+}
+
+// isInsert reports whether a query makes a row with a new id, which it returns.
+func isInsert(query string) bool {
+	return strings.HasPrefix(strings.TrimSpace(query), "INSERT INTO kine(name")
+}
+
+// isOfMany reports whether a query is of a list or a watch, of which the first argument is the pattern of names: that of a
+// single object has no wildcard at its end. Without arguments it asks for the highest id, where watches begin.
+func isOfMany(query string, args []driver.NamedValue) bool {
+	if len(args) == 0 {
+		return strings.Contains(query, "MAX(rkv.id)")
+	}
+	pattern, ok := args[0].Value.(string)
+	return ok && strings.HasSuffix(pattern, "%") && strings.HasPrefix(strings.TrimSpace(query), "SELECT")
 }
 
 func readAll(rows driver.Rows) (driver.Rows, error) {
