@@ -52,7 +52,7 @@ if [ -n "${TESTED:-}" ]; then
 	deploy=""
 	# The race detector finds nothing in these, which read files, run programs and API servers from outside, or are pure.
 	outside='deploy/policies|deploy/compose|docs|hack|test/upgrade'
-	pure='pkg/wire|pkg/workstate|pkg/hub/internal/rollout|pkg/agent/internal/(feedback|conditionrules|jsonpath|object|strategy/(plan|fields|ignore))'
+	pure='pkg/wire|pkg/runtime/expression|pkg/workstate|pkg/hub/internal/rollout|pkg/agent/internal/(feedback|conditionrules|jsonpath|object|strategy/(plan|fields|ignore))'
 	mapfile -t rest < <(printf '%s\n' "${rest[@]}" | grep -vE "^\./($outside|$pure)(/|\$)")
 fi
 # What these tests build is what make build has built, without cgo.

@@ -34,7 +34,7 @@ func BenchmarkCompile(b *testing.B) {
 	e := evaluator(b)
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := e.programs.compile(source{text: `object.status.conditions.exists(c, c.type == 'Complete' && c.status == 'True')`}); err != nil {
+		if _, err := e.programs.expressions.Compile(`object.status.conditions.exists(c, c.type == 'Complete' && c.status == 'True')`); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -13,8 +13,7 @@
 //
 // Expressions are untrusted. A faulty one results in a condition that describes the fault, never in
 // an error of the agent. Their cost is limited to 1,000,000 for an expression and 10,000,000 for
-// all rules of a manifest, less in a work with many, in the units of cel-go and of the Kubernetes libraries. Where these
-// libraries count only after the work is done, or not at all, guard.go counts before.
+// all rules of a manifest, less in a work with many, in the units of [expression].
 package conditionrules
 
 import (

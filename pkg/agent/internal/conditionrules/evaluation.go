@@ -14,11 +14,12 @@ import (
 
 	"github.com/workwire/workwire/pkg/agent/internal/budget"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/runtime/expression"
 )
 
 const (
 	// maxCost is the maximum cost of one expression.
-	maxCost = 1_000_000
+	maxCost = expression.MaxCost
 	// maxTotalCost is the maximum total cost of the expressions of all rules of a manifest, and
 	// separately of their message expressions. In a work with many manifests it is their share of
 	// maxCostOfWork, at least minTotalCost.
@@ -26,8 +27,6 @@ const (
 	maxCostOfWork = 50_000_000
 	minTotalCost  = 20_000
 )
-
-var errBudget = errors.New("CEL evaluation budget exceeded")
 
 // evaluation evaluates the rules of one manifest. It is not safe for concurrent use.
 type evaluation struct {
@@ -77,7 +76,7 @@ func (e *evaluation) rule(ctx context.Context, rule *workv1.ConditionRule) metav
 // test evaluates one expression of a rule. If that fails, it returns the condition of the rule.
 func (e *evaluation) test(ctx context.Context, text string) (bool, *metav1.Condition) {
 	value, err := e.value(ctx, source{text: text}, &e.expressions, map[string]any{"object": e.object})
-	var notBuilt *buildError
+	var notBuilt *expression.BuildError
 	switch {
 	case ctx.Err() != nil:
 		bad := stopped(ctx)
@@ -119,20 +118,20 @@ func (e *evaluation) evaluated(ctx context.Context, rule *workv1.ConditionRule, 
 }
 
 // text evaluates a message expression.
-func (e *evaluation) text(ctx context.Context, expression string, result bool) (string, error) {
-	value, err := e.value(ctx, source{text: expression, message: true}, &e.messages, map[string]any{"object": e.object, "result": result})
-	var notCompiled *compileError
+func (e *evaluation) text(ctx context.Context, text string, result bool) (string, error) {
+	value, err := e.value(ctx, source{text: text, message: true}, &e.messages, map[string]any{"object": e.object, "result": result})
+	var notCompiled *expression.SyntaxError
 	if errors.As(err, &notCompiled) {
-		return "", errors.New(notCompiled.brief())
+		return "", errors.New(brief(notCompiled))
 	}
 	if err != nil {
 		return "", err
 	}
-	text, ok := value.(types.String)
+	message, ok := value.(types.String)
 	if !ok {
 		return "", errors.New("expected message expression to have a string result, got " + nativeType(value))
 	}
-	return string(text), nil
+	return string(message), nil
 }
 
 // value evaluates an expression and subtracts its cost from the budget that is left.
@@ -141,7 +140,7 @@ func (e *evaluation) value(ctx context.Context, src source, left *uint64, variab
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
 	case *left == 0:
-		return nil, errBudget
+		return nil, expression.ErrBudget
 	}
 	p, cached := e.programs.find(src)
 	if err := e.budget.Compile(src.text, compileSteps(src.text), cached); err != nil {
@@ -156,13 +155,13 @@ func (e *evaluation) value(ctx context.Context, src source, left *uint64, variab
 		value, cost, err = p.run(timed, variables, uint64(allowed))
 		switch {
 		case timed.late:
-			err = errBudget
-		case err != nil && !errors.Is(err, errBudget):
+			err = expression.ErrBudget
+		case err != nil && !errors.Is(err, expression.ErrBudget):
 			err = withoutValues(err, src.text)
 		case cost > uint64(allowed):
-			err = errBudget
+			err = expression.ErrBudget
 		}
-		return int(min(cost, maxCost)), errors.Is(err, errBudget)
+		return int(min(cost, maxCost)), errors.Is(err, expression.ErrBudget)
 	})
 	*left -= min(cost, *left)
 	if exceeded != nil {

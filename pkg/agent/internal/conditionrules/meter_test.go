@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/runtime/expression"
 )
 
 // wide is an object with this number of fields.
@@ -84,7 +85,7 @@ func TestShareOfAWork(t *testing.T) {
 	e, live := evaluator(t), wide(1000)
 	rule := workv1.ConditionRule{Type: workv1.CelConditionExpressionsType, Condition: "C", CelExpressions: []string{"object.data.all(a, object.data.all(b, a != b || true))"}}
 	small := workv1.ConditionRule{Type: workv1.CelConditionExpressionsType, Condition: "D", CelExpressions: []string{"object.data.all(a, a != '')"}}
-	for manifests, want := range map[int]string{1: "actual cost limit exceeded", 5000: errBudget.Error()} {
+	for manifests, want := range map[int]string{1: "actual cost limit exceeded", 5000: expression.ErrBudget.Error()} {
 		if got := e.OfWork(manifests, nil).Evaluate(t.Context(), []workv1.ConditionRule{rule}, live)[0]; !strings.Contains(got.Message, want) {
 			t.Errorf("%d manifests: %s, want %s", manifests, got.Message, want)
 		}

@@ -1,4 +1,4 @@
-package conditionrules
+package expression
 
 import (
 	"slices"
@@ -40,11 +40,12 @@ var overlooked = map[string]bool{
 
 // guard guards the calls of programs. It is immutable.
 type guard struct {
+	limit           uint64                         // of the cost of an expression
 	implementations map[string]*functions.Overload // by overload and by function
 }
 
-func newGuard(env *cel.Env) (*guard, error) {
-	g := &guard{implementations: map[string]*functions.Overload{}}
+func newGuard(env *cel.Env, limit uint64) (*guard, error) {
+	g := &guard{limit: limit, implementations: map[string]*functions.Overload{}}
 	for name, declared := range env.Functions() {
 		if !guarded[name] {
 			continue
@@ -88,17 +89,17 @@ func (g *guard) decorate(node interpreter.Interpretable) (interpreter.Interpreta
 	if pattern, isConst := regularExpression(name, args); isConst {
 		// cel-go compiles the pattern once and calls another function with these arguments.
 		args = slices.Clone(args)
-		args[0] = &matched{Interpretable: args[0], function: name, pattern: pattern}
+		args[0] = &matched{Interpretable: args[0], guard: g, function: name, pattern: pattern}
 	}
 	return interpreter.NewCall(call.ID(), name, call.OverloadID(), args, func(values ...ref.Val) ref.Val {
-		refuseAboveLimit(name, values)
+		g.refuseAboveLimit(name, values)
 		return invoke(implementation, call, values)
 	}), nil
 }
 
 // refuseAboveLimit ends the evaluation if one call costs more than an expression may.
-func refuseAboveLimit(function string, args []ref.Val) {
-	if estimate(function, args) > maxCost {
+func (g *guard) refuseAboveLimit(function string, args []ref.Val) {
+	if estimate(function, args) > g.limit {
 		panic(interpreter.EvalCancelledError{Cause: interpreter.CostLimitExceeded,
 			Message: "operation cancelled: actual cost limit exceeded"})
 	}
@@ -125,13 +126,14 @@ func regularExpression(function string, args []interpreter.Interpretable) (ref.V
 // matched is the text argument of a call with a constant pattern.
 type matched struct {
 	interpreter.Interpretable
+	guard    *guard
 	function string
 	pattern  ref.Val
 }
 
 func (m *matched) Eval(variables interpreter.Activation) ref.Val {
 	text := m.Interpretable.Eval(variables)
-	refuseAboveLimit(m.function, []ref.Val{text, m.pattern})
+	m.guard.refuseAboveLimit(m.function, []ref.Val{text, m.pattern})
 	return text
 }
 
@@ -264,9 +266,9 @@ func padding(format ref.Val) uint64 {
 }
 
 // weight returns the cost of visiting a value including nested lists and maps. It stops counting
-// soon after maxCost.
+// soon after MaxCost.
 func weight(value ref.Val) uint64 {
-	return weigh(value, maxCost+1)
+	return weigh(value, MaxCost+1)
 }
 
 func weigh(value ref.Val, limit uint64) uint64 {

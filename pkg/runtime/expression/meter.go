@@ -1,4 +1,4 @@
-package conditionrules
+package expression
 
 import (
 	"context"
@@ -30,7 +30,7 @@ type meter struct {
 func (m *meter) count() {
 	if m.left == 0 {
 		m.over = true
-		panic(interpreter.EvalCancelledError{Cause: interpreter.CostLimitExceeded, Message: errBudget.Error()})
+		panic(interpreter.EvalCancelledError{Cause: interpreter.CostLimitExceeded, Message: ErrBudget.Error()})
 	}
 	m.left--
 	if m.left%checkEvery == 0 && m.ctx.Err() != nil {
