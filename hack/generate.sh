@@ -15,12 +15,10 @@ controller_gen_version=v0.23.0
 
 module=$(go list -m)
 header=hack/boilerplate.go.txt
-# group/version below pkg/apis: those that hold objects, and those that hold only types which objects are made of.
-objects=(cluster/v1 cluster/v1beta1 cluster/v1beta2 work/v1 work/v1alpha1 workwire/v1alpha1)
-parts=(cluster/v1alpha1)
+# group/version below pkg/apis.
+objects=(cluster/v1 cluster/v1alpha1 cluster/v1beta1 cluster/v1beta2 work/v1 work/v1alpha1 workwire/v1alpha1)
 
 api_packages=("${objects[@]/#/./pkg/apis/}")
-part_packages=("${parts[@]/#/./pkg/apis/}")
 
 # Fresh output beside the old, moved in place at the end: a failed run leaves the tree as it was.
 out=$(mktemp -d)
@@ -33,7 +31,7 @@ kube() {
 }
 
 echo "generate: deep copies"
-kube deepcopy-gen --output-file zz_generated.deepcopy.go "${api_packages[@]}" "${part_packages[@]}"
+kube deepcopy-gen --output-file zz_generated.deepcopy.go "${api_packages[@]}"
 
 echo "generate: clientset"
 kube client-gen --clientset-name versioned --fake-clientset=false \

@@ -1,7 +1,8 @@
 // Package crds holds the CustomResourceDefinitions of the project.
 //
 // The YAML files in this directory are generated from pkg/apis (make generate) and can be applied
-// with kubectl as well. A hub needs those of [Hub], the cluster of an agent those of [Spoke]:
+// with kubectl as well. A hub needs those of [Hub], the cluster of an agent those of [Spoke], and may have those of
+// [SpokeOptional]:
 //
 //	err := install.CRDs(ctx, config, crds.Hub()...)
 package crds
@@ -18,8 +19,8 @@ import (
 var files embed.FS
 
 // Hub returns new copies of the definitions that a hub needs: ManifestWork, ManifestWorkReplicaSet,
-// ManagedCluster, ManagedClusterSet, ManagedClusterSetBinding, Placement, PlacementDecision and
-// ManifestWorkReplicaSetRevision.
+// ManagedCluster, ManagedClusterSet, ManagedClusterSetBinding, Placement, PlacementDecision,
+// AddOnPlacementScore and ManifestWorkReplicaSetRevision.
 func Hub() []*apiextensionsv1.CustomResourceDefinition {
 	return read(
 		"work.open-cluster-management.io_manifestworks.yaml",
@@ -29,6 +30,7 @@ func Hub() []*apiextensionsv1.CustomResourceDefinition {
 		"cluster.open-cluster-management.io_managedclustersetbindings.yaml",
 		"cluster.open-cluster-management.io_placements.yaml",
 		"cluster.open-cluster-management.io_placementdecisions.yaml",
+		"cluster.open-cluster-management.io_addonplacementscores.yaml",
 		"workwire.dev_manifestworkreplicasetrevisions.yaml",
 	)
 }
@@ -37,6 +39,11 @@ func Hub() []*apiextensionsv1.CustomResourceDefinition {
 // AppliedManifestWork.
 func Spoke() []*apiextensionsv1.CustomResourceDefinition {
 	return read("work.open-cluster-management.io_appliedmanifestworks.yaml")
+}
+
+// SpokeOptional returns new copies of the definitions that the cluster of an agent may have: ClusterClaim.
+func SpokeOptional() []*apiextensionsv1.CustomResourceDefinition {
+	return read("cluster.open-cluster-management.io_clusterclaims.yaml")
 }
 
 // read decodes embedded files. It panics on one that cannot be read, which is an error of the

@@ -3,6 +3,7 @@ package crds_test
 import (
 	"encoding/json"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -14,7 +15,9 @@ import (
 	"github.com/workwire/workwire/test/kit"
 )
 
-func all() []*apiextensionsv1.CustomResourceDefinition { return append(crds.Hub(), crds.Spoke()...) }
+func all() []*apiextensionsv1.CustomResourceDefinition {
+	return slices.Concat(crds.Hub(), crds.Spoke(), crds.SpokeOptional())
+}
 
 // The API server's own checks: structural schemas, defaults that fit them, the cost of rules.
 func TestDefinitionsAreValid(t *testing.T) {
@@ -42,10 +45,14 @@ func TestNames(t *testing.T) {
 		"managedclustersetbindings.cluster.open-cluster-management.io": apiextensionsv1.NamespaceScoped,
 		"placements.cluster.open-cluster-management.io":                apiextensionsv1.NamespaceScoped,
 		"placementdecisions.cluster.open-cluster-management.io":        apiextensionsv1.NamespaceScoped,
+		"addonplacementscores.cluster.open-cluster-management.io":      apiextensionsv1.NamespaceScoped,
 		"manifestworkreplicasetrevisions.workwire.dev":                 apiextensionsv1.NamespaceScoped,
 	})
 	checkNames(t, crds.Spoke(), map[string]apiextensionsv1.ResourceScope{
 		"appliedmanifestworks.work.open-cluster-management.io": apiextensionsv1.ClusterScoped,
+	})
+	checkNames(t, crds.SpokeOptional(), map[string]apiextensionsv1.ResourceScope{
+		"clusterclaims.cluster.open-cluster-management.io": apiextensionsv1.ClusterScoped,
 	})
 	hub := crds.Hub()
 	hub[0].Name = "changed"

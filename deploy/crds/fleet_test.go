@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -56,6 +57,9 @@ var fleet = map[schema.GroupVersionKind]struct {
 	},
 	clusterv1beta1.GroupVersion.WithKind("PlacementDecision"): {
 		"placementdecisions", meta.RESTScopeNameNamespace, []string{"Name", "Placement", "Group", "Group name", "Age"},
+	},
+	clusterv1alpha1.GroupVersion.WithKind("AddOnPlacementScore"): {
+		"addonplacementscores", meta.RESTScopeNameNamespace, []string{"Name", "Valid until", "Age"},
 	},
 	workv1alpha1.GroupVersion.WithKind("ManifestWorkReplicaSet"): {
 		"manifestworkreplicasets", meta.RESTScopeNameNamespace,
@@ -247,6 +251,20 @@ func testFleetWritten(ctx context.Context, t *testing.T, config *rest.Config, ns
 		t.Error(err)
 	}
 
+	scores := clients.ClusterV1alpha1().AddOnPlacementScores(ns)
+	score, err := scores.Create(ctx, &clusterv1alpha1.AddOnPlacementScore{ObjectMeta: name}, metav1.CreateOptions{})
+	kit.NoError(t, err)
+	score.Status.Scores = []clusterv1alpha1.AddOnPlacementScoreItem{{Name: "cpu", Value: 101}}
+	if _, err := scores.UpdateStatus(ctx, score, metav1.UpdateOptions{}); err == nil || !strings.Contains(err.Error(), "value: Invalid value") {
+		t.Errorf("a score above 100: %v", err)
+	}
+	quantity := resource.MustParse("1.5Gi")
+	score.Status.Scores[0].Value, score.Status.Scores[0].Quantity = -100, &quantity
+	score.Status.ValidUntil = &metav1.Time{Time: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
+	if _, err := scores.UpdateStatus(ctx, score, metav1.UpdateOptions{}); err != nil {
+		t.Error(err)
+	}
+
 	set := &workv1alpha1.ManifestWorkReplicaSet{ObjectMeta: name}
 	set.Spec.PlacementRefs = []workv1alpha1.LocalPlacementReference{{Name: "p"}}
 	set.Spec.PlacementRefs[0].RolloutStrategy.Progressive = &clusterv1alpha1.RolloutProgressive{}
@@ -282,6 +300,7 @@ func testFleetColumns(ctx context.Context, t *testing.T, config *rest.Config, ns
 		"ManagedClusterSetBinding":       {"written", "True"},
 		"Placement":                      {"written", "True", "AllDecisionsScheduled", float64(0)},
 		"PlacementDecision":              {"all-fields-decision-1", "all-fields", "0", "prod-canary-west"},
+		"AddOnPlacementScore":            {"written", "2026-01-02T03:04:05Z"},
 		"ManifestWorkReplicaSet":         {"written", float64(3), float64(4), float64(0), "True", "False", "Soaking"},
 		"ManifestWorkReplicaSetRevision": {"written-revision", "written", float64(3), "because"},
 	}

@@ -1,9 +1,12 @@
 // +k8s:deepcopy-gen=package
 // +groupName=cluster.open-cluster-management.io
 
-// Package v1alpha1 contains the types that describe a rollout over clusters, of the API group
-// cluster.open-cluster-management.io. They have no objects of their own: a ManifestWorkReplicaSet
-// carries a [RolloutStrategy] for each of its placements.
+// Package v1alpha1 contains types of the API group cluster.open-cluster-management.io: what placements
+// choose clusters by, and how a rollout goes over them.
+//
+// An [AddOnPlacementScore] on the hub has scores of a cluster. A [ClusterClaim] on a cluster is a
+// property that its agent reports to the hub. A ManifestWorkReplicaSet carries a [RolloutStrategy] for
+// each of its placements:
 //
 //	strategy := v1alpha1.RolloutStrategy{
 //		RolloutType: v1alpha1.Progressive,
@@ -13,6 +16,7 @@
 //		},
 //	}
 //
-// pkg/hub/internal/rollout implements the strategies. Values of these types are plain data: not safe for
+// pkg/hub/internal/rollout implements the strategies. Register the types with [AddToScheme]. The
+// CustomResourceDefinitions are in deploy/crds, a client of AddOnPlacementScores in pkg/client. Values of these types are plain data: not safe for
 // concurrent writes, copied with DeepCopy.
 package v1alpha1

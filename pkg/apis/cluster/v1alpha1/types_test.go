@@ -7,11 +7,28 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	kubejson "k8s.io/apimachinery/pkg/util/json"
 
 	"github.com/workwire/workwire/pkg/apis/cluster/v1alpha1"
 )
+
+func TestAddToScheme(t *testing.T) {
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	for kind, object := range map[string]runtime.Object{
+		"AddOnPlacementScore": &v1alpha1.AddOnPlacementScore{}, "AddOnPlacementScoreList": &v1alpha1.AddOnPlacementScoreList{},
+		"ClusterClaim": &v1alpha1.ClusterClaim{}, "ClusterClaimList": &v1alpha1.ClusterClaimList{},
+	} {
+		kinds, _, err := scheme.ObjectKinds(object)
+		if want := v1alpha1.GroupVersion.WithKind(kind); err != nil || len(kinds) != 1 || kinds[0] != want {
+			t.Errorf("kinds of %T are %v (%v), want %v", object, kinds, err, want)
+		}
+	}
+}
 
 func TestKind(t *testing.T) {
 	tests := map[string]struct {

@@ -64,6 +64,15 @@ type PlacementSpec struct {
 	// +listType=atomic
 	Predicates []ClusterPredicate `json:"predicates,omitempty"`
 
+	// prioritizerPolicy defines which of the clusters that qualify are preferred. Absent: chosen clusters
+	// stay, and others follow by name.
+	// +optional
+	PrioritizerPolicy PrioritizerPolicy `json:"prioritizerPolicy,omitzero"`
+
+	// spreadPolicy defines how chosen clusters are distributed, such as over regions.
+	// +optional
+	SpreadPolicy SpreadPolicy `json:"spreadPolicy,omitzero"`
+
 	// tolerations allow the placement to choose clusters despite their taints.
 	// +optional
 	// +listType=atomic
@@ -82,7 +91,7 @@ type ClusterPredicate struct {
 	RequiredClusterSelector ClusterSelector `json:"requiredClusterSelector,omitzero"`
 }
 
-// ClusterSelector selects clusters that match both selectors. An empty one selects all.
+// ClusterSelector selects clusters that match all its selectors. An empty one selects all.
 type ClusterSelector struct {
 	// labelSelector selects by the labels of the ManagedCluster.
 	// +optional
@@ -91,6 +100,21 @@ type ClusterSelector struct {
 	// claimSelector selects by the claims in the status of the ManagedCluster.
 	// +optional
 	ClaimSelector ClusterClaimSelector `json:"claimSelector,omitzero"`
+
+	// celSelector selects by expressions on the ManagedCluster and its scores.
+	// +optional
+	CelSelector ClusterCelSelector `json:"celSelector,omitzero"`
+}
+
+// ClusterCelSelector selects clusters by expressions of the Common Expression Language (CEL).
+type ClusterCelSelector struct {
+	// celExpressions are expressions, all of which must be true. The variable managedCluster is the
+	// cluster, and managedCluster.scores("name") the scores of its AddOnPlacementScore of that name.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=10000
+	CelExpressions []string `json:"celExpressions,omitempty"`
 }
 
 // ClusterClaimSelector selects clusters by their claims.
@@ -100,6 +124,162 @@ type ClusterClaimSelector struct {
 	// +optional
 	// +listType=atomic
 	MatchExpressions []metav1.LabelSelectorRequirement `json:"matchExpressions,omitempty"`
+}
+
+// +kubebuilder:validation:Enum=Additive;Exact;""
+
+// PrioritizerPolicyMode defines whether prioritizers that are not configured have an effect.
+type PrioritizerPolicyMode string
+
+// The modes of prioritizer policies.
+const (
+	// PrioritizerPolicyModeAdditive adds to what is configured Steady and Balance, with weight 1. It
+	// is the default.
+	PrioritizerPolicyModeAdditive PrioritizerPolicyMode = "Additive"
+	// PrioritizerPolicyModeExact has the effect of what is configured, and no other.
+	PrioritizerPolicyModeExact PrioritizerPolicyMode = "Exact"
+)
+
+// PrioritizerPolicy defines how clusters are scored. Those with the highest scores are chosen. The
+// score of a cluster is the sum of what prioritizers give it, from -100 to 100, times their weights.
+type PrioritizerPolicy struct {
+	// mode is Additive, which adds Steady and Balance, or Exact.
+	// +optional
+	// +kubebuilder:default=Additive
+	Mode PrioritizerPolicyMode `json:"mode,omitempty"`
+
+	// configurations are the prioritizers with their weights.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	Configurations []PrioritizerConfig `json:"configurations,omitempty"`
+}
+
+// PrioritizerConfig is a prioritizer with its weight.
+type PrioritizerConfig struct {
+	// scoreCoordinate is the prioritizer.
+	// +required
+	ScoreCoordinate *ScoreCoordinate `json:"scoreCoordinate,omitempty"`
+
+	// weight of the prioritizer. 0 disables it; a negative one prefers the clusters with low scores.
+	// +optional
+	// +kubebuilder:default=1
+	// +kubebuilder:validation:Minimum=-10
+	// +kubebuilder:validation:Maximum=10
+	Weight int32 `json:"weight"`
+}
+
+// The types of score coordinates.
+const (
+	// ScoreCoordinateTypeBuiltIn is a prioritizer of the hub. It is the default.
+	ScoreCoordinateTypeBuiltIn = "BuiltIn"
+	// ScoreCoordinateTypeAddOn is a score of an AddOnPlacementScore.
+	ScoreCoordinateTypeAddOn = "AddOn"
+)
+
+// Prioritizers of the hub.
+const (
+	// PrioritizerSteady gives 100 to chosen clusters and 0 to others.
+	PrioritizerSteady = "Steady"
+	// PrioritizerBalance gives 100 to clusters that no other placement has chosen, down to -100 for
+	// those that the most have chosen.
+	PrioritizerBalance = "Balance"
+	// PrioritizerResourceAllocatableCPU gives -100 to 100, by the allocatable CPU of the clusters.
+	PrioritizerResourceAllocatableCPU = "ResourceAllocatableCPU"
+	// PrioritizerResourceAllocatableMemory gives -100 to 100, by the allocatable memory of the clusters.
+	PrioritizerResourceAllocatableMemory = "ResourceAllocatableMemory"
+)
+
+// +kubebuilder:validation:XValidation:rule="self.type == 'AddOn' ? has(self.addOn) : has(self.builtIn) && self.builtIn != ''",message="type AddOn needs addOn, type BuiltIn needs builtIn"
+
+// ScoreCoordinate is a prioritizer: one of the hub, or scores that an add-on writes.
+type ScoreCoordinate struct {
+	// type is BuiltIn or AddOn.
+	// +optional
+	// +kubebuilder:default=BuiltIn
+	// +kubebuilder:validation:Enum=BuiltIn;AddOn
+	Type string `json:"type,omitempty"`
+
+	// builtIn is the name of a prioritizer of the hub: Balance, Steady, ResourceAllocatableCPU or
+	// ResourceAllocatableMemory.
+	// +optional
+	// +kubebuilder:validation:Enum=Balance;Steady;ResourceAllocatableCPU;ResourceAllocatableMemory
+	BuiltIn string `json:"builtIn,omitempty"`
+
+	// addOn is the score that an add-on writes.
+	// +optional
+	AddOn *AddOnScore `json:"addOn,omitempty"`
+}
+
+// AddOnScore is a score in the AddOnPlacementScores of clusters.
+type AddOnScore struct {
+	// resourceName is the name of the AddOnPlacementScores.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	ResourceName string `json:"resourceName"`
+
+	// scoreName is the name of the score in them.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	ScoreName string `json:"scoreName"`
+}
+
+// SpreadPolicy defines how chosen clusters are distributed.
+type SpreadPolicy struct {
+	// spreadConstraints are what the distribution must meet, all of them.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=8
+	SpreadConstraints []SpreadConstraintsTerm `json:"spreadConstraints,omitempty"`
+}
+
+// TopologyKeyType defines where the domain of a cluster is read.
+type TopologyKeyType string
+
+// The types of topology keys.
+const (
+	// TopologyKeyTypeLabel is a label of the ManagedCluster.
+	TopologyKeyTypeLabel TopologyKeyType = "Label"
+	// TopologyKeyTypeClaim is a claim in the status of the ManagedCluster.
+	TopologyKeyTypeClaim TopologyKeyType = "Claim"
+)
+
+// UnsatisfiableMaxSkewAction defines what happens with clusters that would exceed the skew.
+type UnsatisfiableMaxSkewAction string
+
+// The actions on clusters that would exceed the skew.
+const (
+	// DoNotSchedule does not choose them, even if fewer clusters than wanted are chosen then.
+	DoNotSchedule UnsatisfiableMaxSkewAction = "DoNotSchedule"
+	// ScheduleAnyway chooses them if there are no others. It is the default.
+	ScheduleAnyway UnsatisfiableMaxSkewAction = "ScheduleAnyway"
+)
+
+// SpreadConstraintsTerm distributes chosen clusters over the domains of one topology, such as regions.
+type SpreadConstraintsTerm struct {
+	// topologyKey is the label or claim whose value is the domain of a cluster.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=316
+	TopologyKey string `json:"topologyKey"`
+
+	// topologyKeyType is Label or Claim.
+	// +required
+	// +kubebuilder:validation:Enum=Label;Claim
+	TopologyKeyType TopologyKeyType `json:"topologyKeyType"`
+
+	// maxSkew is by how many clusters a domain may exceed the one with the fewest. Only domains with
+	// clusters that qualify count.
+	// +optional
+	// +kubebuilder:default=1
+	// +kubebuilder:validation:Minimum=1
+	MaxSkew int32 `json:"maxSkew"`
+
+	// whenUnsatisfiable is DoNotSchedule or ScheduleAnyway.
+	// +optional
+	// +kubebuilder:default=ScheduleAnyway
+	// +kubebuilder:validation:Enum=DoNotSchedule;ScheduleAnyway
+	WhenUnsatisfiable UnsatisfiableMaxSkewAction `json:"whenUnsatisfiable,omitempty"`
 }
 
 // +kubebuilder:validation:Enum=Exists;Equal

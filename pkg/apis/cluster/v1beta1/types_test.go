@@ -25,8 +25,19 @@ func TestPlacementText(t *testing.T) {
 		Spec: clusterv1beta1.PlacementSpec{
 			ClusterSets: []string{"shops"}, NumberOfClusters: &number,
 			Predicates: []clusterv1beta1.ClusterPredicate{{
-				RequiredClusterSelector: clusterv1beta1.ClusterSelector{LabelSelector: labels, ClaimSelector: claims},
+				RequiredClusterSelector: clusterv1beta1.ClusterSelector{LabelSelector: labels, ClaimSelector: claims,
+					CelSelector: clusterv1beta1.ClusterCelSelector{CelExpressions: []string{"true"}}},
 			}},
+			PrioritizerPolicy: clusterv1beta1.PrioritizerPolicy{
+				Mode: clusterv1beta1.PrioritizerPolicyModeExact, Configurations: []clusterv1beta1.PrioritizerConfig{
+					{ScoreCoordinate: &clusterv1beta1.ScoreCoordinate{BuiltIn: clusterv1beta1.PrioritizerSteady}},
+					{ScoreCoordinate: &clusterv1beta1.ScoreCoordinate{Type: clusterv1beta1.ScoreCoordinateTypeAddOn,
+						AddOn: &clusterv1beta1.AddOnScore{ResourceName: "usage", ScoreName: "cpu"}}, Weight: -10},
+				},
+			},
+			SpreadPolicy: clusterv1beta1.SpreadPolicy{SpreadConstraints: []clusterv1beta1.SpreadConstraintsTerm{{
+				TopologyKey: "region", TopologyKeyType: clusterv1beta1.TopologyKeyTypeClaim, MaxSkew: 2, WhenUnsatisfiable: clusterv1beta1.DoNotSchedule,
+			}}},
 			Tolerations: []clusterv1beta1.Toleration{{
 				Key: "gpu", Operator: clusterv1beta1.TolerationOpEqual, Value: "true",
 				Effect: clusterv1.TaintEffectNoSelect, TolerationSeconds: &seconds,
@@ -48,7 +59,10 @@ func TestPlacementText(t *testing.T) {
 	}
 	want := `{"metadata":{},"spec":{"clusterSets":["shops"],"numberOfClusters":0,` +
 		`"predicates":[{"requiredClusterSelector":{"labelSelector":{"matchLabels":{"region":"west"}},` +
-		`"claimSelector":{"matchExpressions":[{"key":"id.k8s.io","operator":"Exists"}]}}}],` +
+		`"claimSelector":{"matchExpressions":[{"key":"id.k8s.io","operator":"Exists"}]},"celSelector":{"celExpressions":["true"]}}}],` +
+		`"prioritizerPolicy":{"mode":"Exact","configurations":[{"scoreCoordinate":{"builtIn":"Steady"},"weight":0},` +
+		`{"scoreCoordinate":{"type":"AddOn","addOn":{"resourceName":"usage","scoreName":"cpu"}},"weight":-10}]},` +
+		`"spreadPolicy":{"spreadConstraints":[{"topologyKey":"region","topologyKeyType":"Claim","maxSkew":2,"whenUnsatisfiable":"DoNotSchedule"}]},` +
 		`"tolerations":[{"key":"gpu","operator":"Equal","value":"true","effect":"NoSelect","tolerationSeconds":0}],` +
 		`"decisionStrategy":{"groupStrategy":{"decisionGroups":[{"groupName":"west",` +
 		`"groupClusterSelector":{"labelSelector":{"matchLabels":{"region":"west"}}}}],` +

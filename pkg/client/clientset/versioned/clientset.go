@@ -10,6 +10,7 @@ import (
 	http "net/http"
 
 	clusterv1 "github.com/workwire/workwire/pkg/client/clientset/versioned/typed/cluster/v1"
+	clusterv1alpha1 "github.com/workwire/workwire/pkg/client/clientset/versioned/typed/cluster/v1alpha1"
 	clusterv1beta1 "github.com/workwire/workwire/pkg/client/clientset/versioned/typed/cluster/v1beta1"
 	clusterv1beta2 "github.com/workwire/workwire/pkg/client/clientset/versioned/typed/cluster/v1beta2"
 	workv1 "github.com/workwire/workwire/pkg/client/clientset/versioned/typed/work/v1"
@@ -23,6 +24,7 @@ import (
 type Interface interface {
 	Discovery() discovery.DiscoveryInterface
 	ClusterV1() clusterv1.ClusterV1Interface
+	ClusterV1alpha1() clusterv1alpha1.ClusterV1alpha1Interface
 	ClusterV1beta1() clusterv1beta1.ClusterV1beta1Interface
 	ClusterV1beta2() clusterv1beta2.ClusterV1beta2Interface
 	WorkV1() workv1.WorkV1Interface
@@ -34,6 +36,7 @@ type Interface interface {
 type Clientset struct {
 	*discovery.DiscoveryClient
 	clusterV1        *clusterv1.ClusterV1Client
+	clusterV1alpha1  *clusterv1alpha1.ClusterV1alpha1Client
 	clusterV1beta1   *clusterv1beta1.ClusterV1beta1Client
 	clusterV1beta2   *clusterv1beta2.ClusterV1beta2Client
 	workV1           *workv1.WorkV1Client
@@ -44,6 +47,11 @@ type Clientset struct {
 // ClusterV1 retrieves the ClusterV1Client
 func (c *Clientset) ClusterV1() clusterv1.ClusterV1Interface {
 	return c.clusterV1
+}
+
+// ClusterV1alpha1 retrieves the ClusterV1alpha1Client
+func (c *Clientset) ClusterV1alpha1() clusterv1alpha1.ClusterV1alpha1Interface {
+	return c.clusterV1alpha1
 }
 
 // ClusterV1beta1 retrieves the ClusterV1beta1Client
@@ -119,6 +127,10 @@ func NewForConfigAndClient(c *rest.Config, httpClient *http.Client) (*Clientset,
 	if err != nil {
 		return nil, err
 	}
+	cs.clusterV1alpha1, err = clusterv1alpha1.NewForConfigAndClient(&configShallowCopy, httpClient)
+	if err != nil {
+		return nil, err
+	}
 	cs.clusterV1beta1, err = clusterv1beta1.NewForConfigAndClient(&configShallowCopy, httpClient)
 	if err != nil {
 		return nil, err
@@ -161,6 +173,7 @@ func NewForConfigOrDie(c *rest.Config) *Clientset {
 func New(c rest.Interface) *Clientset {
 	var cs Clientset
 	cs.clusterV1 = clusterv1.New(c)
+	cs.clusterV1alpha1 = clusterv1alpha1.New(c)
 	cs.clusterV1beta1 = clusterv1beta1.New(c)
 	cs.clusterV1beta2 = clusterv1beta2.New(c)
 	cs.workV1 = workv1.New(c)

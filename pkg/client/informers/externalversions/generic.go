@@ -9,10 +9,11 @@ import (
 	fmt "fmt"
 
 	v1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
+	v1alpha1 "github.com/workwire/workwire/pkg/apis/cluster/v1alpha1"
 	v1beta1 "github.com/workwire/workwire/pkg/apis/cluster/v1beta1"
 	v1beta2 "github.com/workwire/workwire/pkg/apis/cluster/v1beta2"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
-	v1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
+	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
 	workwirev1alpha1 "github.com/workwire/workwire/pkg/apis/workwire/v1alpha1"
 	schema "k8s.io/apimachinery/pkg/runtime/schema"
 	cache "k8s.io/client-go/tools/cache"
@@ -48,6 +49,10 @@ func (f *sharedInformerFactory) ForResource(resource schema.GroupVersionResource
 	case v1.SchemeGroupVersion.WithResource("managedclusters"):
 		return &genericInformer{resource: resource.GroupResource(), informer: f.Cluster().V1().ManagedClusters().Informer()}, nil
 
+		// Group=cluster.open-cluster-management.io, Version=v1alpha1
+	case v1alpha1.SchemeGroupVersion.WithResource("addonplacementscores"):
+		return &genericInformer{resource: resource.GroupResource(), informer: f.Cluster().V1alpha1().AddOnPlacementScores().Informer()}, nil
+
 		// Group=cluster.open-cluster-management.io, Version=v1beta1
 	case v1beta1.SchemeGroupVersion.WithResource("placements"):
 		return &genericInformer{resource: resource.GroupResource(), informer: f.Cluster().V1beta1().Placements().Informer()}, nil
@@ -67,7 +72,7 @@ func (f *sharedInformerFactory) ForResource(resource schema.GroupVersionResource
 		return &genericInformer{resource: resource.GroupResource(), informer: f.Work().V1().ManifestWorks().Informer()}, nil
 
 		// Group=work.open-cluster-management.io, Version=v1alpha1
-	case v1alpha1.SchemeGroupVersion.WithResource("manifestworkreplicasets"):
+	case workv1alpha1.SchemeGroupVersion.WithResource("manifestworkreplicasets"):
 		return &genericInformer{resource: resource.GroupResource(), informer: f.Work().V1alpha1().ManifestWorkReplicaSets().Informer()}, nil
 
 		// Group=workwire.dev, Version=v1alpha1

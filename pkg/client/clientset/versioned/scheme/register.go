@@ -7,6 +7,7 @@ package scheme
 
 import (
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
+	clusterv1alpha1 "github.com/workwire/workwire/pkg/apis/cluster/v1alpha1"
 	clusterv1beta1 "github.com/workwire/workwire/pkg/apis/cluster/v1beta1"
 	clusterv1beta2 "github.com/workwire/workwire/pkg/apis/cluster/v1beta2"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
@@ -24,6 +25,7 @@ var Codecs = serializer.NewCodecFactory(Scheme)
 var ParameterCodec = runtime.NewParameterCodec(Scheme)
 var localSchemeBuilder = runtime.SchemeBuilder{
 	clusterv1.AddToScheme,
+	clusterv1alpha1.AddToScheme,
 	clusterv1beta1.AddToScheme,
 	clusterv1beta2.AddToScheme,
 	workv1.AddToScheme,

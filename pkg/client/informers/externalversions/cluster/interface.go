@@ -7,6 +7,7 @@ package cluster
 
 import (
 	v1 "github.com/workwire/workwire/pkg/client/informers/externalversions/cluster/v1"
+	v1alpha1 "github.com/workwire/workwire/pkg/client/informers/externalversions/cluster/v1alpha1"
 	v1beta1 "github.com/workwire/workwire/pkg/client/informers/externalversions/cluster/v1beta1"
 	v1beta2 "github.com/workwire/workwire/pkg/client/informers/externalversions/cluster/v1beta2"
 	internalinterfaces "github.com/workwire/workwire/pkg/client/informers/externalversions/internalinterfaces"
@@ -16,6 +17,8 @@ import (
 type Interface interface {
 	// V1 provides access to shared informers for resources in V1.
 	V1() v1.Interface
+	// V1alpha1 provides access to shared informers for resources in V1alpha1.
+	V1alpha1() v1alpha1.Interface
 	// V1beta1 provides access to shared informers for resources in V1beta1.
 	V1beta1() v1beta1.Interface
 	// V1beta2 provides access to shared informers for resources in V1beta2.
@@ -36,6 +39,11 @@ func New(f internalinterfaces.SharedInformerFactory, namespace string, tweakList
 // V1 returns a new v1.Interface.
 func (g *group) V1() v1.Interface {
 	return v1.New(g.factory, g.namespace, g.tweakListOptions)
+}
+
+// V1alpha1 returns a new v1alpha1.Interface.
+func (g *group) V1alpha1() v1alpha1.Interface {
+	return v1alpha1.New(g.factory, g.namespace, g.tweakListOptions)
 }
 
 // V1beta1 returns a new v1beta1.Interface.
