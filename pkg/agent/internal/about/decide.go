@@ -12,7 +12,7 @@ import (
 	"github.com/workwire/workwire/pkg/wire"
 )
 
-// Claims that every cluster has, if their value is known. A ClusterClaim of the same name replaces one.
+// Claims that every cluster has. A ClusterClaim of the same name counts only if their value is not known.
 const (
 	claimID          = "id.k8s.io"
 	claimKubeVersion = "kubeversion.open-cluster-management.io"
@@ -113,15 +113,16 @@ func claims(f facts) (kept []wire.Claim, err error) {
 		{Name: claimID, Value: f.id}, {Name: claimKubeVersion, Value: f.version}, {Name: claimPlatform, Value: f.nodes.platforms.text()},
 		{Name: claimRegion, Value: f.nodes.regions.text()}, {Name: claimZone, Value: f.nodes.zones.text()},
 	}
+	known = slices.DeleteFunc(known, func(c wire.Claim) bool { return c.Value == "" })
 	own := slices.SortedFunc(slices.Values(f.claims), func(a, b wire.Claim) int { return strings.Compare(a.Name, b.Name) })
-	known = slices.DeleteFunc(known, func(c wire.Claim) bool {
-		return c.Value == "" || slices.ContainsFunc(own, func(o wire.Claim) bool { return o.Name == c.Name })
-	})
 	kept = []wire.Claim{} // none, and known to be none
 	var errs []error
 	size := 0
-	for _, c := range append(known, own...) {
+	for i, c := range slices.Concat(known, own) {
 		fault := c.Fault()
+		if i >= len(known) && slices.ContainsFunc(known, func(k wire.Claim) bool { return k.Name == c.Name }) {
+			fault = errors.New("claim " + c.Name + ": the agent knows its value, and the ClusterClaim is ignored")
+		}
 		if fault == nil && (len(kept) == wire.MaxClaims || size+len(c.Name)+len(c.Value) > wire.MaxClaimsSize) {
 			fault = errors.New("claim " + c.Name + ": there are too many, or they are too large together")
 		}

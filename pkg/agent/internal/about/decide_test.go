@@ -56,9 +56,9 @@ func TestDescribe(t *testing.T) {
 			facts{nodes: nodesOf(t, `{"status":{"capacity":{"cpu":"2e3"},"allocatable":{}}}`)},
 			wire.About{Capacity: map[string]string{"cpu": "2k"}, Allocatable: map[string]string{}, Claims: none},
 		},
-		"a ClusterClaim replaces what is read": {
-			facts{id: "u", version: "v1", claims: []wire.Claim{{Name: claimID, Value: "mine"}, {Name: "a", Value: "b"}}},
-			wire.About{Kubernetes: "v1", Claims: []wire.Claim{{Name: "a", Value: "b"}, {Name: claimID, Value: "mine"}, {Name: claimKubeVersion, Value: "v1"}}},
+		"ClusterClaims; one says what is not known": {
+			facts{id: "u", version: "v1", claims: []wire.Claim{{Name: claimRegion, Value: "mine"}, {Name: "a", Value: "b"}}},
+			wire.About{Kubernetes: "v1", Claims: []wire.Claim{{Name: "a", Value: "b"}, {Name: claimID, Value: "u"}, {Name: claimKubeVersion, Value: "v1"}, {Name: claimRegion, Value: "mine"}}},
 		},
 	}
 	for name, test := range tests {
@@ -66,6 +66,17 @@ func TestDescribe(t *testing.T) {
 		if diff := cmp.Diff(&test.want, got); diff != "" || err != nil {
 			t.Errorf("%s: %v (-want +got)\n%s", name, err, diff)
 		}
+	}
+}
+
+// TestWhatTheAgentKnows: a ClusterClaim cannot say otherwise.
+func TestWhatTheAgentKnows(t *testing.T) {
+	about, err := describe(facts{id: "u", claims: []wire.Claim{{Name: claimID, Value: "mine"}}})
+	if err == nil || !strings.Contains(err.Error(), "claim id.k8s.io: the agent knows its value") {
+		t.Errorf("%v", err)
+	}
+	if diff := cmp.Diff([]wire.Claim{{Name: claimID, Value: "u"}}, about.Claims); diff != "" {
+		t.Error(diff)
 	}
 }
 
