@@ -219,17 +219,20 @@ func TestDefinitions(t *testing.T) {
 	if !slices.Equal(files, k.Resources) {
 		t.Errorf("deploy/crds/Kustomization has\n%v, the folder\n%v", k.Resources, files)
 	}
-	hub, agent := sets.New[string](), sets.New[string]()
+	hub, agent, optional := sets.New[string](), sets.New[string](), sets.New[string]()
 	for _, d := range crds.Hub() {
 		hub.Insert("CustomResourceDefinition " + d.Name)
 	}
 	for _, d := range crds.Spoke() {
 		agent.Insert("CustomResourceDefinition " + d.Name)
 	}
-	for folder, want := range map[string]sets.Set[string]{"agent": agent, "hub": hub} {
-		got := sets.KeySet(objectsOf(t, build(t, "../../deploy/kustomize/"+folder+"/crds")))
+	for _, d := range crds.SpokeOptional() {
+		optional.Insert("CustomResourceDefinition " + d.Name)
+	}
+	for folder, want := range map[string]sets.Set[string]{"agent/crds": agent, "agent/cluster-claims": optional, "hub/crds": hub} {
+		got := sets.KeySet(objectsOf(t, build(t, "../../deploy/kustomize/"+folder)))
 		if !got.Equal(want) {
-			t.Errorf("%s/crds has %v, want %v", folder, sets.List(got), sets.List(want))
+			t.Errorf("%s has %v, want %v", folder, sets.List(got), sets.List(want))
 		}
 	}
 }

@@ -1,14 +1,20 @@
 package integration
 
 import (
+	"context"
 	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/workwire/workwire/deploy/crds"
+	"github.com/workwire/workwire/deploy/install"
 	"github.com/workwire/workwire/pkg/agent"
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
+	clusterv1alpha1 "github.com/workwire/workwire/pkg/apis/cluster/v1alpha1"
 	clusterv1beta1 "github.com/workwire/workwire/pkg/apis/cluster/v1beta1"
 	clusterv1beta2 "github.com/workwire/workwire/pkg/apis/cluster/v1beta2"
 	"github.com/workwire/workwire/pkg/hub"
@@ -43,6 +49,24 @@ func TestPlacementByClaim(t *testing.T) {
 	}
 	kit.Await(t, client.ClusterV1beta1().Placements("by-claim"), "by-id", "selects none", chosen(0))
 
+	kit.NoError(t, install.CRDs(t.Context(), spokePlane.REST(), crds.SpokeOptional()...))
+	claim := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"value": "large"}}}
+	claim.SetGroupVersionKind(clusterv1alpha1.GroupVersion.WithKind("ClusterClaim"))
+	claim.SetName("store-size")
+	claims := dynamic.NewForConfigOrDie(spokePlane.REST()).Resource(clusterv1alpha1.GroupVersion.WithResource("clusterclaims"))
+	_, err = claims.Create(t.Context(), claim, metav1.CreateOptions{})
+	kit.NoError(t, err)
+	t.Cleanup(func() { _ = claims.Delete(context.Background(), claim.GetName(), metav1.DeleteOptions{}) })
+	large := &clusterv1beta1.Placement{ObjectMeta: metav1.ObjectMeta{Name: "large"}}
+	large.Spec.Predicates = []clusterv1beta1.ClusterPredicate{{RequiredClusterSelector: clusterv1beta1.ClusterSelector{
+		CelSelector: clusterv1beta1.ClusterCelSelector{CelExpressions: []string{
+			`managedCluster.status.clusterClaims.exists(c, c.name == "store-size" && c.value == "large")`,
+		}},
+	}}}
+	_, err = client.ClusterV1beta1().Placements("by-claim").Create(t.Context(), large, metav1.CreateOptions{})
+	kit.NoError(t, err)
+	kit.Await(t, client.ClusterV1beta1().Placements("by-claim"), "large", "selects none", chosen(0))
+
 	w.StartAgent(0, func(c *agent.Config) { c.AboutInterval = time.Minute })
 	w.StartAgent(1) // on another cluster, and says nothing
 	cluster := kit.Await(t, client.ClusterV1().ManagedClusters(), name, "shows what it says", func(c *clusterv1.ManagedCluster) bool {
@@ -52,6 +76,7 @@ func TestPlacementByClaim(t *testing.T) {
 		t.Errorf("status %+v", cluster.Status)
 	}
 	kit.Await(t, client.ClusterV1beta1().Placements("by-claim"), "by-id", "selects the cluster", chosen(1))
+	kit.Await(t, client.ClusterV1beta1().Placements("by-claim"), "large", "selects it by its ClusterClaim", chosen(1))
 	decision, err := client.ClusterV1beta1().PlacementDecisions("by-claim").Get(t.Context(), "by-id-decision-1", metav1.GetOptions{})
 	kit.NoError(t, err)
 	if len(decision.Status.Decisions) != 1 || decision.Status.Decisions[0].ClusterName != name {

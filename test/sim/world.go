@@ -59,6 +59,7 @@ var (
 		kind("cluster.open-cluster-management.io", "v1beta2", "managedclustersetbindings", "ManagedClusterSetBinding", withStatus),
 		kind("cluster.open-cluster-management.io", "v1beta1", "placements", "Placement", withStatus),
 		kind("cluster.open-cluster-management.io", "v1beta1", "placementdecisions", "PlacementDecision", withStatus),
+		kind("cluster.open-cluster-management.io", "v1alpha1", "addonplacementscores", "AddOnPlacementScore", withStatus),
 		kind("workwire.dev", "v1alpha1", "manifestworkreplicasetrevisions", "ManifestWorkReplicaSetRevision"),
 	}
 	clusterKinds = []kubeapi.Kind{

@@ -125,6 +125,7 @@ var rightsOf = map[Role][]right{
 		{clusterGroup, "managedclusters/status", []string{"patch"}},
 		{clusterGroup, "placements", []string{"get", "list", "watch"}},
 		{clusterGroup, "placementdecisions", []string{"get", "list", "watch", "create", "update", "delete"}},
+		{clusterGroup, "addonplacementscores", []string{"list", "watch"}},
 		{"", "namespaces", []string{"get", "create"}},
 		{"", "events", []string{"create", "patch"}},
 	},

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/metadata"
 
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
+	clusterv1alpha1 "github.com/workwire/workwire/pkg/apis/cluster/v1alpha1"
 	clusterv1beta1 "github.com/workwire/workwire/pkg/apis/cluster/v1beta1"
 	clusterv1beta2 "github.com/workwire/workwire/pkg/apis/cluster/v1beta2"
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
@@ -122,6 +123,14 @@ func (i *Informers) PlacementDecisions() *Cache[*clusterv1beta1.PlacementDecisio
 	return plainCache(i, clusterv1beta1.SchemeGroupVersion.WithResource("placementdecisions"), &clusterv1beta1.PlacementDecision{},
 		func(c versioned.Interface) Client[*clusterv1beta1.PlacementDecisionList] {
 			return c.ClusterV1beta1().PlacementDecisions("")
+		})
+}
+
+// AddOnPlacementScores returns the cache of AddOnPlacementScores.
+func (i *Informers) AddOnPlacementScores() *Cache[*clusterv1alpha1.AddOnPlacementScore] {
+	return plainCache(i, clusterv1alpha1.SchemeGroupVersion.WithResource("addonplacementscores"), &clusterv1alpha1.AddOnPlacementScore{},
+		func(c versioned.Interface) Client[*clusterv1alpha1.AddOnPlacementScoreList] {
+			return c.ClusterV1alpha1().AddOnPlacementScores("")
 		})
 }
 

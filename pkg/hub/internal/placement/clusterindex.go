@@ -1,6 +1,7 @@
 package placement
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
+	clusterv1alpha1 "github.com/workwire/workwire/pkg/apis/cluster/v1alpha1"
 	"github.com/workwire/workwire/pkg/runtime/walltime"
 )
 
@@ -20,6 +22,7 @@ type cluster struct {
 	labels   map[string]string
 	claims   map[string]string
 	taints   []taint
+	facts    *facts
 }
 
 // taint is a taint with the time from which it counts, in whole seconds.
@@ -29,12 +32,13 @@ type taint struct {
 	since      time.Time
 }
 
-// newCluster converts c. A taint without timeAdded counts from when it was first seen: the time in
-// before if it has the taint, or now.
-func newCluster(c *clusterv1.ManagedCluster, before *cluster, now time.Time) *cluster {
+// newCluster converts what is known of a cluster. A taint without timeAdded counts from when it was first
+// seen: the time in before if it has the taint, or now.
+func newCluster(f *facts, before *cluster, now time.Time) *cluster {
+	c := f.object
 	converted := &cluster{
 		name: c.Name, accepted: c.Spec.HubAcceptsClient && c.DeletionTimestamp == nil, labels: c.Labels,
-		claims: make(map[string]string, len(c.Status.ClusterClaims)),
+		claims: make(map[string]string, len(c.Status.ClusterClaims)), facts: f,
 	}
 	for _, claim := range c.Status.ClusterClaims {
 		converted.claims[claim.Name] = claim.Value
@@ -90,7 +94,7 @@ func adjusted(clusters []*cluster, clock *walltime.Clock) []*cluster {
 
 // equalClusters reports whether no placement distinguishes a from b.
 func equalClusters(a, b *cluster) bool {
-	return a.accepted == b.accepted && maps.Equal(a.labels, b.labels) && maps.Equal(a.claims, b.claims) &&
+	return a.accepted == b.accepted && a.facts.version == b.facts.version &&
 		slices.EqualFunc(a.taints, b.taints, func(a, b taint) bool {
 			return a.key == b.key && a.value == b.value && a.effect == b.effect && a.since.Equal(b.since)
 		})
@@ -99,14 +103,20 @@ func equalClusters(a, b *cluster) bool {
 // clusterIndex holds all clusters and the rules of all placements, and finds the placements that a
 // change of a cluster affects. It is safe for concurrent use.
 type clusterIndex struct {
+	patience time.Duration // with the expressions of all placements for one change
+
 	mu         sync.Mutex
 	clusters   map[string]*cluster             // guarded by mu
+	scores     map[string]scores               // guarded by mu: by cluster, also by one that is not there
 	sorted     []*cluster                      // guarded by mu: clusters by name; nil if outdated
 	placements map[types.NamespacedName]*rules // guarded by mu
 }
 
 func newClusterIndex() *clusterIndex {
-	return &clusterIndex{clusters: make(map[string]*cluster), placements: make(map[types.NamespacedName]*rules)}
+	return &clusterIndex{
+		patience: maxChangeTime,
+		clusters: make(map[string]*cluster), scores: make(map[string]scores), placements: make(map[types.NamespacedName]*rules),
+	}
 }
 
 // observe updates a cluster and returns the placements whose evaluation of it has changed. It
@@ -115,13 +125,47 @@ func newClusterIndex() *clusterIndex {
 func (x *clusterIndex) observe(c *clusterv1.ManagedCluster, now time.Time) []types.NamespacedName {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	before := x.clusters[c.Name]
-	after := newCluster(c, before, now)
-	if before != nil && equalClusters(before, after) {
-		return nil
+	return x.update(newFacts(c, x.scores[c.Name]), now)
+}
+
+// update is observe. The caller holds mu.
+func (x *clusterIndex) update(f *facts, now time.Time) []types.NamespacedName {
+	name := f.object.Name
+	before := x.clusters[name]
+	after := newCluster(f, before, now)
+	x.clusters[name], x.sorted = after, nil
+	if before != nil && f.equal(before.facts) {
+		f.version = before.facts.version
+		if equalClusters(before, after) {
+			return nil
+		}
 	}
-	x.clusters[c.Name], x.sorted = after, nil
 	return x.affectedPlacements(before, after, now)
+}
+
+// observeScore updates an AddOnPlacementScore, of which before is nil if it is new, and after if it is gone. It
+// returns the placements whose evaluation of its cluster has changed.
+func (x *clusterIndex) observeScore(before, after *clusterv1alpha1.AddOnPlacementScore, now time.Time) []types.NamespacedName {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	of := cmp.Or(after, before)
+	changed := maps.Clone(x.scores[of.Namespace])
+	switch {
+	case after == nil:
+		delete(changed, of.Name)
+	case changed == nil:
+		changed = scores{of.Name: after}
+	default:
+		changed[of.Name] = after
+	}
+	x.scores[of.Namespace] = changed
+	if len(changed) == 0 {
+		delete(x.scores, of.Namespace)
+	}
+	if c := x.clusters[of.Namespace]; c != nil {
+		return x.update(newFacts(c.facts.object, changed), now)
+	}
+	return nil
 }
 
 // remove removes a cluster and returns the placements whose evaluation of it has changed.
@@ -134,15 +178,22 @@ func (x *clusterIndex) remove(name string, now time.Time) []types.NamespacedName
 	}
 	delete(x.clusters, name)
 	x.sorted = nil
-	return x.affectedPlacements(before, nil, now)
+	affected := x.affectedPlacements(before, nil, now)
+	for _, r := range x.placements {
+		r.forget(name)
+	}
+	return affected
 }
 
 // affectedPlacements returns the placements that evaluate before and after differently, of which one
-// is nil if the cluster is new or gone. The caller holds mu.
+// is nil if the cluster is new or gone. Once expressions have taken too long, it returns the others that have some as
+// well, which are evaluated when they are reconciled. The caller holds mu.
 func (x *clusterIndex) affectedPlacements(before, after *cluster, now time.Time) []types.NamespacedName {
 	var keys []types.NamespacedName
+	started := time.Now()
 	for key, r := range x.placements {
-		if r.evaluate(before, now) != r.evaluate(after, now) {
+		late := len(r.expressions) > 0 && time.Since(started) > x.patience
+		if late || r.evaluate(before, now) != r.evaluate(after, now) {
 			keys = append(keys, key)
 		}
 	}

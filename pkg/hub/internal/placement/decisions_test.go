@@ -174,7 +174,7 @@ func TestAdoption(t *testing.T) {
 	if got := text(before); got != "a b x" {
 		t.Errorf("read back: %s", got)
 	}
-	o := schedule(mustRules(t, placing(number(2))), plain("a b c x"), before, noon)
+	o := schedule(mustRules(t, placing(number(2))), plain("a b c x"), before, noon, unused)
 	p := planDecisions(placing(), o.groups, objects.all(), never)
 	objects.execute(t, p, rand.New(rand.NewPCG(1, 2)), sets.New("a", "b"))
 	if got, want := objects.show(), "1[0/] a b"; got != want {
@@ -265,7 +265,7 @@ func FuzzAdoption(f *testing.F) {
 		r := mustRules(t, placing(number(3), naming("w", "west"), perGroup(intstr.FromInt32(2))))
 		clusters := []*cluster{accepted("a"), accepted("b", labelled("group", "west")), accepted("c"), accepted("d"), accepted("x")}
 		for i := range 4 {
-			o := schedule(r, clusters, readGroups("p", objects.all()), noon)
+			o := schedule(r, clusters, readGroups("p", objects.all()), noon, unused)
 			p := planDecisions(placing(), o.groups, objects.all(), never)
 			if p.empty() {
 				checkWritten(t, objects, o, p)
@@ -332,7 +332,7 @@ func TestOneChangeCostsOneWrite(t *testing.T) {
 		clusters []*cluster
 		writes   int
 	}{{clusters, 50}, {clusters[1:], 1}, {clusters, 1}, {clusters[:4999], 1}, {clusters[:4901], 1}, {clusters[:4900], 1}} {
-		o := schedule(r, step.clusters, readGroups("p", objects.all()), noon)
+		o := schedule(r, step.clusters, readGroups("p", objects.all()), noon, unused)
 		p := planDecisions(placing(), o.groups, objects.all(), never)
 		if got := len(p.first) + len(p.then) + len(p.remove); got != step.writes {
 			t.Errorf("%d clusters: %d writes, want %d", len(step.clusters), got, step.writes)
@@ -357,7 +357,7 @@ func TestStatus(t *testing.T) {
 			"False NoManagedClusterMatched No ManagedCluster matches: other clusters match no predicate"},
 	} {
 		r := mustRules(t, test.placement)
-		o := schedule(r, plain(test.clusters), nil, noon)
+		o := schedule(r, plain(test.clusters), nil, noon, unused)
 		status := scheduledStatus(test.placement, r, &o, nil)
 		c := meta.FindStatusCondition(status.Conditions, clusterv1beta1.PlacementConditionSatisfied)
 		if got := fmt.Sprint(c.Status, " ", c.Reason, " ", c.Message); got != test.want || c.ObservedGeneration != 1 {

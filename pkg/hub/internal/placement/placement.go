@@ -11,8 +11,8 @@
 // Decisions that are older than cluster sets stay unchanged until such a set is bound
 // (keepsDecisions).
 //
-// All state is on the API server. A change of a cluster causes a reconcile only of those Placements
-// that evaluate it differently.
+// All state is on the API server. A change of a cluster, or of its scores, causes a reconcile only of those
+// Placements that evaluate it differently. Expressions are evaluated again only for clusters that have changed.
 //
 // Only one controller may serve the Placements of an API server. PlacementDecisions of another
 // controller, with the label and the owner of a Placement, are adopted.
@@ -23,7 +23,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -33,6 +32,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
+	clusterv1alpha1 "github.com/workwire/workwire/pkg/apis/cluster/v1alpha1"
 	clusterv1beta1 "github.com/workwire/workwire/pkg/apis/cluster/v1beta1"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
 	"github.com/workwire/workwire/pkg/hub/internal/clustersets"
@@ -46,7 +46,7 @@ const interval = 100 * time.Millisecond
 
 // Config configures a [Controller].
 type Config struct {
-	// Informers provide Placements, PlacementDecisions and ManagedClusters; required.
+	// Informers provide Placements, PlacementDecisions, ManagedClusters and AddOnPlacementScores; required.
 	Informers *controller.Informers
 	// Bindings decide which clusters a Placement may choose from, by its namespace; required.
 	Bindings *clustersets.Bindings
@@ -70,10 +70,10 @@ type Controller struct {
 	clock      *walltime.Clock // of the times of taints
 	metrics    *metrics
 	clusters   *clusterIndex
+	usage      usage
+	compiled   compiled
 	placements *controller.Cache[*clusterv1beta1.Placement]
 	decisions  *controller.Cache[*clusterv1beta1.PlacementDecision]
-
-	refreshing sync.Mutex // the update of rules that comes last has read the newest objects
 }
 
 // New returns a controller. It does no I/O and starts nothing. It reports every fault of cfg, and
@@ -83,16 +83,21 @@ func New(cfg Config) (*Controller, error) {
 		return nil, fmt.Errorf("placement: %w", err)
 	}
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
+	compiler, err := newCompiler()
+	if err != nil {
+		return nil, fmt.Errorf("placement: create the CEL environment of selectors: %w", err)
+	}
 	c := &Controller{
-		cfg: cfg, clusters: newClusterIndex(), clock: walltime.New(),
+		cfg: cfg, clusters: newClusterIndex(), clock: walltime.New(), usage: usage{counts: make(map[string]int)},
+		compiled:   compiled{compiler: compiler, byPlacement: make(map[types.NamespacedName]map[string]*celExpression)},
 		placements: cfg.Informers.Placements(), decisions: cfg.Informers.PlacementDecisions(),
 	}
 	c.metrics = newMetrics(c.placements)
-	var err error
 	c.Controller, err = controller.New(controller.Config[types.NamespacedName]{
 		Name: "placements", Reconcile: c.reconcile, Interval: interval, Queues: cfg.Queues, Logger: cfg.Logger,
 		Watches: append([]controller.Watch{
 			controller.On(cfg.Informers.ManagedClusters(), c.clusterChanged),
+			controller.On(cfg.Informers.AddOnPlacementScores(), c.scoreChanged),
 			controller.On(c.placements, c.placementChanged),
 			controller.On(c.decisions, c.decisionChanged),
 		}, cfg.Bindings.Watch(c.reachChanged)...),
@@ -117,30 +122,37 @@ func (c *Controller) clusterChanged(before, after *clusterv1.ManagedCluster) {
 	}
 }
 
+func (c *Controller) scoreChanged(before, after *clusterv1alpha1.AddOnPlacementScore) {
+	for _, key := range c.clusters.observeScore(before, after, time.Now()) {
+		c.Add(key)
+	}
+}
+
 func (c *Controller) placementChanged(before, after *clusterv1beta1.Placement) {
-	c.refresh(controller.KeyOf(cmp.Or(after, before)))
+	c.Add(controller.KeyOf(cmp.Or(after, before)))
 }
 
 // reachChanged evaluates the Placements of a namespace whose bound sets may have changed.
 func (c *Controller) reachChanged(namespace string) {
 	for _, p := range c.placements.List(cache.NamespaceIndex, namespace) {
-		c.refresh(controller.KeyOf(p))
+		c.Add(controller.KeyOf(p))
 	}
 }
 
-// refresh updates the rules of a Placement and queues it.
-func (c *Controller) refresh(key types.NamespacedName) {
-	c.refreshing.Lock()
-	defer c.refreshing.Unlock()
-	var r *rules
-	if p, ok := c.placements.Get(key); ok {
-		r, _ = newRules(p, c.cfg.Bindings.Of(key.Namespace)) // nil if it is invalid: clusters do not affect it then
+// rules returns the rules of a Placement, which may be nil, and sets those by which changes of clusters affect it:
+// none if it is invalid. The caller reads the clusters afterwards, so that no change is missed.
+func (c *Controller) rules(key types.NamespacedName, p *clusterv1beta1.Placement) (r *rules, err error) {
+	compile, done := c.compiled.use(key)
+	if p != nil {
+		r, err = newRules(p, c.cfg.Bindings.Of(key.Namespace), compile)
 	}
+	done()
 	c.clusters.setRules(key, r)
-	c.Add(key)
+	return r, err
 }
 
 func (c *Controller) decisionChanged(before, after *clusterv1beta1.PlacementDecision) {
+	c.usage.observe(before, after)
 	for _, key := range placementKeys(cmp.Or(after, before)) {
 		c.Add(key)
 	}

@@ -50,6 +50,9 @@ func placementKeys(d *clusterv1beta1.PlacementDecision) []types.NamespacedName {
 // reconcile brings the decisions and the status of a Placement up to date.
 func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (requeueAfter time.Duration, err error) {
 	p, _ := c.placements.Latest(key)
+	if p == nil {
+		_, _ = c.rules(key, nil)
+	}
 	existing, orphans := c.decisionsFor(key, p)
 	switch {
 	case len(orphans) > 0:
@@ -104,15 +107,23 @@ func (c *Controller) removeOrphans(ctx context.Context, key types.NamespacedName
 
 // update writes the decisions and the status of p if they have changed.
 func (c *Controller) update(ctx context.Context, p *clusterv1beta1.Placement, existing []*clusterv1beta1.PlacementDecision) (requeueAfter time.Duration, err error) {
-	r, err := newRules(p, c.cfg.Bindings.Of(p.Namespace))
+	deciding := time.Now()
+	spent := func() { c.Spent(controller.KeyOf(p), time.Since(deciding)) } // compiling, and a look at each cluster
+	r, err := c.rules(controller.KeyOf(p), p)
 	if err != nil {
+		spent()
 		c.metrics.evaluations.WithLabelValues("misconfigured").Inc()
 		return 0, c.updateStatus(ctx, p, misconfiguredStatus(p, err))
 	}
-	deciding := time.Now()
+	clusters := adjusted(c.clusters.byName(), c.clock)
+	if !r.prepare(clusters, deciding, deciding.Add(maxPrepareTime)) {
+		spent()
+		c.metrics.evaluations.WithLabelValues("misconfigured").Inc()
+		return prepareAgain, c.updateStatus(ctx, p, misconfiguredStatus(p, errTooSlow))
+	}
 	before := readGroups(p.Name, existing)
-	o := schedule(r, adjusted(c.clusters.byName(), c.clock), before, deciding)
-	c.Spent(controller.KeyOf(p), time.Since(deciding)) // a look at each cluster
+	o := schedule(r, clusters, before, deciding, c.usage.of)
+	spent()
 	if keepsDecisions(p, r, &o, before) {
 		c.metrics.evaluations.WithLabelValues("kept").Inc()
 		return 0, c.updateStatus(ctx, p, keptStatus(p, r))

@@ -31,9 +31,12 @@ type rules struct {
 	reach       clustersets.Reach // those of them to choose from
 	wanted      int               // the maximum number of clusters, or everyCluster
 	predicates  []selector        // a cluster must match one of them, if there are any
+	priorities  priorities
+	constraints []constraint
 	tolerations []clusterv1beta1.Toleration
 	groups      []groupRule
 	perGroup    size
+	expressions []*celExpression // of all selectors
 }
 
 // groupRule is a named group of a Placement.
@@ -42,9 +45,9 @@ type groupRule struct {
 	selector selector
 }
 
-// newRules parses the spec of p, in a namespace that these sets are bound to. Its error joins one
-// error per invalid field.
-func newRules(p *clusterv1beta1.Placement, bound clustersets.Reach) (*rules, error) {
+// newRules parses the spec of p, in a namespace that these sets are bound to. compile returns compiled
+// expressions. Its error joins one error per invalid field.
+func newRules(p *clusterv1beta1.Placement, bound clustersets.Reach, compile func(string) (*celExpression, error)) (*rules, error) {
 	r := &rules{bound: bound, reach: bound.Only(p.Spec.ClusterSets), wanted: everyCluster, tolerations: p.Spec.Tolerations}
 	var errs []error
 	if len(p.Name) > validation.LabelValueMaxLength {
@@ -53,6 +56,14 @@ func newRules(p *clusterv1beta1.Placement, bound clustersets.Reach) (*rules, err
 	}
 	if n := p.Spec.NumberOfClusters; n != nil {
 		r.wanted = max(0, int(*n))
+	}
+	newSelector := func(s clusterv1beta1.ClusterSelector) (selector, error) {
+		parsed, err := newSelector(s, compile)
+		r.expressions = append(r.expressions, parsed.expressions...)
+		return parsed, err
+	}
+	if err := checkExpressions(p); err != nil {
+		return nil, err
 	}
 	for i, predicate := range p.Spec.Predicates {
 		s, err := newSelector(predicate.RequiredClusterSelector)
@@ -70,6 +81,12 @@ func newRules(p *clusterv1beta1.Placement, bound clustersets.Reach) (*rules, err
 		r.groups = append(r.groups, groupRule{name: g.GroupName, selector: s})
 	}
 	var err error
+	if r.priorities, err = newPriorities(p.Spec.PrioritizerPolicy); err != nil {
+		errs = append(errs, fmt.Errorf("spec.prioritizerPolicy.%w", err))
+	}
+	if r.constraints, err = newConstraints(p.Spec.SpreadPolicy); err != nil {
+		errs = append(errs, fmt.Errorf("spec.spreadPolicy.spreadConstraints: %w", err))
+	}
 	if r.perGroup, err = newSize(strategy.ClustersPerDecisionGroup); err != nil {
 		errs = append(errs, fmt.Errorf("spec.decisionStrategy.groupStrategy.clustersPerDecisionGroup: %w", err))
 	}
@@ -79,13 +96,34 @@ func newRules(p *clusterv1beta1.Placement, bound clustersets.Reach) (*rules, err
 	return r, nil
 }
 
-// selector selects clusters by labels and claims.
-type selector struct {
-	labels labels.Selector
-	claims []requirement
+// checkExpressions returns an error if p has too many expressions, or too long ones.
+func checkExpressions(p *clusterv1beta1.Placement) error {
+	count, length := 0, 0
+	add := func(s clusterv1beta1.ClusterSelector) {
+		for _, text := range s.CelSelector.CelExpressions {
+			count, length = count+1, length+len(text)
+		}
+	}
+	for _, predicate := range p.Spec.Predicates {
+		add(predicate.RequiredClusterSelector)
+	}
+	for _, g := range p.Spec.DecisionStrategy.GroupStrategy.DecisionGroups {
+		add(g.ClusterSelector)
+	}
+	if count > maxExpressions || length > maxExpressionsLength {
+		return fmt.Errorf("there are %d celExpressions with %d characters, at most %d with %d are allowed", count, length, maxExpressions, maxExpressionsLength)
+	}
+	return nil
 }
 
-func newSelector(s clusterv1beta1.ClusterSelector) (selector, error) {
+// selector selects clusters by labels, claims and expressions.
+type selector struct {
+	labels      labels.Selector
+	claims      []requirement
+	expressions []*celExpression
+}
+
+func newSelector(s clusterv1beta1.ClusterSelector, compile func(string) (*celExpression, error)) (selector, error) {
 	byLabel, err := metav1.LabelSelectorAsSelector(&s.LabelSelector)
 	if err != nil {
 		return selector{}, fmt.Errorf("labelSelector: %w", err)
@@ -98,12 +136,35 @@ func newSelector(s clusterv1beta1.ClusterSelector) (selector, error) {
 		}
 		parsed.claims = append(parsed.claims, claim)
 	}
+	for i, text := range s.CelSelector.CelExpressions {
+		e, err := compile(text)
+		if err != nil {
+			return selector{}, fmt.Errorf("celSelector.celExpressions[%d]: %w", i, err)
+		}
+		if e != nil {
+			parsed.expressions = append(parsed.expressions, e)
+		}
+	}
 	return parsed, nil
 }
 
-func (s selector) matches(c *cluster) bool {
-	return s.labels.Matches(labels.Set(c.labels)) &&
-		!slices.ContainsFunc(s.claims, func(claim requirement) bool { return !claim.matches(c.claims) })
+// matches reports whether s selects c, and notes in v why an expression failed, and when that changes.
+func (s selector) matches(c *cluster, now int64, v *verdict) bool {
+	if !s.labels.Matches(labels.Set(c.labels)) ||
+		slices.ContainsFunc(s.claims, func(claim requirement) bool { return !claim.matches(c.claims) }) {
+		return false
+	}
+	for _, e := range s.expressions {
+		result := e.evaluate(c, now)
+		v.changes = earliest(v.changes, result.until)
+		if result.fault != "" && v.fault == "" {
+			v.fault = result.fault
+		}
+		if !result.matches {
+			return false
+		}
+	}
+	return true
 }
 
 // requirement is a condition on one claim. A labels.Requirement does not fit, since its values must
@@ -196,10 +257,14 @@ const (
 // verdict is the result of evaluating a cluster against rules. Clusters with equal verdicts are
 // treated equally.
 type verdict struct {
-	fit   fit
-	avoid bool  // newly chosen only if there are no others: PreferNoSelect
-	until int64 // Unix seconds when a toleration expires; 0 means never
-	group int   // index of the first groupRule that selects it; len(groups) if none does
+	fit     fit
+	avoid   bool  // newly chosen only if there are no others: PreferNoSelect
+	until   int64 // Unix seconds when a toleration expires; 0 means never
+	group   int   // index of the first groupRule that selects it; len(groups) if none does
+	rating  rating
+	domains domains // of the constraints
+	changes int64   // Unix seconds when scores that were read expire; 0 means never
+	fault   string  // why an expression could not be evaluated; empty if all could
 }
 
 // evaluate returns the verdict on c at the time now. A cluster that does not exist, nil, is in no
@@ -217,17 +282,17 @@ func (r *rules) evaluate(c *cluster, now time.Time) verdict {
 	if !c.accepted {
 		return verdict{fit: notAccepted}
 	}
-	matches := func(s selector) bool { return s.matches(c) }
-	if len(r.predicates) > 0 && !slices.ContainsFunc(r.predicates, matches) {
-		return verdict{fit: notSelected}
-	}
 	v := verdict{fit: eligible}
+	matches := func(s selector) bool { return s.matches(c, now.Unix(), &v) }
+	if len(r.predicates) > 0 && !slices.ContainsFunc(r.predicates, matches) {
+		return verdict{fit: notSelected, changes: v.changes, fault: v.fault}
+	}
 	for _, t := range c.taints {
 		until := r.toleratedUntil(t)
 		tolerated := until > now.Unix()
 		switch {
 		case t.effect == clusterv1.TaintEffectNoSelect && !tolerated:
-			return verdict{fit: tainted}
+			return verdict{fit: tainted, changes: v.changes}
 		case t.effect == clusterv1.TaintEffectNoSelect && until != math.MaxInt64 && (v.until == 0 || until < v.until):
 			v.until = until
 		case t.effect == clusterv1.TaintEffectNoSelectIfNew && !tolerated:
@@ -236,19 +301,44 @@ func (r *rules) evaluate(c *cluster, now time.Time) verdict {
 			v.avoid = true
 		}
 	}
-	v.group = slices.IndexFunc(r.groups, func(g groupRule) bool { return g.selector.matches(c) })
+	v.group = slices.IndexFunc(r.groups, func(g groupRule) bool { return matches(g.selector) })
 	if v.group < 0 {
 		v.group = len(r.groups)
 	}
+	rating, changes := r.priorities.rate(c.facts, now.Unix())
+	v.rating, v.changes = rating, earliest(v.changes, changes)
+	v.domains = domainsOf(r.constraints, c)
 	return v
+}
+
+// prepare evaluates the expressions on all clusters, which keep the results. It returns false if that takes longer
+// than until end.
+func (r *rules) prepare(clusters []*cluster, now, end time.Time) bool {
+	if len(r.expressions) == 0 {
+		return true
+	}
+	for _, c := range clusters {
+		if time.Now().After(end) {
+			return false
+		}
+		r.evaluate(c, now)
+	}
+	return true
+}
+
+// forget drops what is kept of a cluster that is gone.
+func (r *rules) forget(cluster string) {
+	for _, e := range r.expressions {
+		e.forget(cluster)
+	}
 }
 
 // SelectsWithout returns a function that reports whether p, in a namespace that these sets are bound
 // to, could keep a cluster selected that has no taint with this key. It always does if the spec of p
 // is invalid: the decisions stay unchanged then. Decisions that are older than cluster sets do not
-// depend on what is bound.
+// depend on what is bound. Expressions are taken to be true: the scores of an absent cluster are not known.
 func SelectsWithout(p *clusterv1beta1.Placement, bound clustersets.Reach, key string, now time.Time) func(*clusterv1.ManagedCluster) bool {
-	r, err := newRules(p, bound)
+	r, err := newRules(p, bound, func(string) (*celExpression, error) { return nil, nil })
 	if err == nil && !decidedFromSets(p) {
 		r.reach = clustersets.Everything()
 	}
@@ -256,7 +346,7 @@ func SelectsWithout(p *clusterv1beta1.Placement, bound clustersets.Reach, key st
 		if err != nil {
 			return true
 		}
-		without := newCluster(c, nil, now)
+		without := newCluster(newFacts(c, nil), nil, now)
 		without.taints = slices.DeleteFunc(without.taints, func(t taint) bool { return t.key == key })
 		return r.evaluate(without, now).fit >= keepable
 	}

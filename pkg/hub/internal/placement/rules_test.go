@@ -2,6 +2,7 @@ package placement
 
 import (
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -22,7 +23,7 @@ func accepted(name string, change ...func(*clusterv1.ManagedCluster)) *cluster {
 	for _, f := range change {
 		f(c)
 	}
-	return newCluster(c, nil, noon)
+	return newCluster(newFacts(c, nil), nil, noon)
 }
 
 func labelled(pairs ...string) func(*clusterv1.ManagedCluster) {
@@ -97,9 +98,25 @@ func tolerating(of ...clusterv1beta1.Toleration) func(*clusterv1beta1.Placement)
 	return func(p *clusterv1beta1.Placement) { p.Spec.Tolerations = append(p.Spec.Tolerations, of...) }
 }
 
+// testCompiler compiles the expressions of tests.
+var testCompiler = sync.OnceValues(newCompiler)
+
+// compiling returns a function that compiles each expression anew.
+func compiling(t testing.TB) func(string) (*celExpression, error) {
+	t.Helper()
+	compiler, err := testCompiler()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func(text string) (*celExpression, error) { return compileExpression(compiler, text) }
+}
+
+// unused is the usage of clusters that no Placement has chosen.
+func unused(string) int { return 0 }
+
 func mustRules(t testing.TB, p *clusterv1beta1.Placement) *rules {
 	t.Helper()
-	r, err := newRules(p, clustersets.Everything())
+	r, err := newRules(p, clustersets.Everything(), compiling(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -220,17 +237,17 @@ func TestTaintWithoutTime(t *testing.T) {
 	object := &clusterv1.ManagedCluster{Spec: clusterv1.ManagedClusterSpec{
 		HubAcceptsClient: true, Taints: []clusterv1.Taint{{Key: "k", Effect: clusterv1.TaintEffectNoSelect}},
 	}}
-	first := newCluster(object, nil, noon)
+	first := newCluster(newFacts(object, nil), nil, noon)
 	if got := r.evaluate(first, noon); got != (verdict{fit: eligible, until: noon.Unix() + 60}) {
 		t.Errorf("when it is new: %+v", got)
 	}
 	object.Labels = map[string]string{"changed": "yes"}
-	later := newCluster(object, first, noon.Add(30*time.Second))
+	later := newCluster(newFacts(object, nil), first, noon.Add(30*time.Second))
 	if got := r.evaluate(later, noon); got.until != noon.Unix()+60 {
 		t.Errorf("after another change: %+v", got)
 	}
 	object.Spec.Taints[0].Value = "other"
-	if got := r.evaluate(newCluster(object, later, noon.Add(30*time.Second)), noon); got.until != noon.Unix()+90 {
+	if got := r.evaluate(newCluster(newFacts(object, nil), later, noon.Add(30*time.Second)), noon); got.until != noon.Unix()+90 {
 		t.Errorf("another taint: %+v", got)
 	}
 }
@@ -249,11 +266,11 @@ func TestMisconfigured(t *testing.T) {
 		`clustersPerDecisionGroup: -1 is negative`:                                                              perGroup(intstr.FromInt32(-1)),
 		`clustersPerDecisionGroup: -1% is negative`:                                                             perGroup(intstr.FromString("-1%")),
 	} {
-		if _, err := newRules(placing(change), clustersets.Everything()); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := newRules(placing(change), clustersets.Everything(), compiling(t)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}
-	_, err := newRules(placing(predicates(byClaim("a", "Like")), perGroup(intstr.FromString("x"))), clustersets.Everything())
+	_, err := newRules(placing(predicates(byClaim("a", "Like")), perGroup(intstr.FromString("x"))), clustersets.Everything(), compiling(t))
 	if err == nil || !strings.Contains(err.Error(), "Like") || !strings.Contains(err.Error(), "clustersPer") {
 		t.Errorf("not every fault is named: %v", err)
 	}

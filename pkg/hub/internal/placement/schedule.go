@@ -1,6 +1,7 @@
 package placement
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -23,72 +24,76 @@ type result struct {
 	requeueAt time.Time
 	// skipped reports, by fit, whether there are clusters that could not be chosen.
 	skipped [eligible]bool
+	// skewed and lacking report whether clusters were not chosen since that would exceed the skew of a
+	// constraint, and for want of a domain.
+	skewed, lacking bool
+	// fault is why an expression could not be evaluated for the first such cluster by name; empty if all could.
+	fault string
 }
 
 // candidate is a cluster that can be chosen.
 type candidate struct {
 	name string
+	kept bool // chosen before
 	verdict
+	score int64 // by which clusters are preferred
 }
 
 // schedule chooses from clusters, which are sorted by name, and divides the chosen clusters into
 // groups. before contains the previous choice, which changes as little as possible:
 //
-//   - A chosen cluster stays chosen while it is eligible, unless fewer clusters are wanted. Other
-//     clusters are added by name, those with a PreferNoSelect taint last.
+//   - Clusters are chosen in the order of their scores, as far as constraints of the spread permit. Without
+//     a policy for scores, a chosen cluster stays chosen while it is eligible, unless fewer clusters are
+//     wanted. Other clusters are added by name, those with a PreferNoSelect taint last.
 //   - A cluster stays in its group while the rule of the group selects it and the group is not too
 //     large. Other clusters are added to groups by name. There are no more groups than necessary.
-func schedule(r *rules, clusters []*cluster, before []group, now time.Time) result {
+//
+// used returns how many Placements have chosen a cluster.
+func schedule(r *rules, clusters []*cluster, before []group, now time.Time, used func(cluster string) int) result {
 	previous := sets.New[string]()
 	for _, g := range before {
 		previous.Insert(g.clusters...)
 	}
-	kept, added := make([]candidate, 0, len(previous)), []candidate(nil)
+	candidates := make([]*candidate, 0, len(previous))
 	var o result
+	requeueAt := int64(0)
 	for _, c := range clusters {
 		v := r.evaluate(c, now)
 		o.members = o.members || v.fit != outside
-		switch {
-		case v.fit >= keepable && previous.Has(c.name):
-			kept = append(kept, candidate{c.name, v})
-		case v.fit == eligible:
-			added = append(added, candidate{c.name, v})
-		default:
+		requeueAt = earliest(requeueAt, v.changes)
+		if o.fault == "" && v.fault != "" {
+			o.fault = fmt.Sprintf("for cluster %s, %s", c.name, v.fault)
+		}
+		kept := previous.Has(c.name)
+		if v.fit == eligible || kept && v.fit == keepable {
+			candidates = append(candidates, &candidate{name: c.name, kept: kept, verdict: v})
+		} else {
 			o.skipped[v.fit] = true
 		}
 	}
-	chosen := append(sortByPreference(kept), sortByPreference(added)...)
-	if r.wanted != everyCluster && r.wanted < len(chosen) {
+	r.priorities.score(candidates, used)
+	slices.SortFunc(candidates, func(a, b *candidate) int { return r.priorities.compare(a, b, place{}, place{}) })
+	chosen := candidates
+	if len(r.constraints) > 0 {
+		chosen, o.lacking = r.priorities.spread(r.constraints, candidates, r.wanted)
+		o.skewed = r.wanted != everyCluster && len(chosen) < r.wanted && len(chosen) < len(candidates)
+	} else if r.wanted != everyCluster && r.wanted < len(chosen) {
 		chosen = chosen[:r.wanted]
 	}
 	o.chosen = len(chosen)
 	o.groups = makeGroups(r, chosen, before)
 	for _, c := range chosen {
-		if end := time.Unix(c.until, 0); c.until != 0 && (o.requeueAt.IsZero() || end.Before(o.requeueAt)) {
-			o.requeueAt = end
-		}
+		requeueAt = earliest(requeueAt, c.until)
+	}
+	if requeueAt != 0 {
+		o.requeueAt = time.Unix(requeueAt, 0)
 	}
 	return o
 }
 
-// sortByPreference moves candidates with a PreferNoSelect taint to the end.
-func sortByPreference(candidates []candidate) []candidate {
-	slices.SortStableFunc(candidates, func(a, b candidate) int {
-		switch {
-		case a.avoid == b.avoid:
-			return 0
-		case a.avoid:
-			return 1
-		default:
-			return -1
-		}
-	})
-	return candidates
-}
-
 // makeGroups divides the chosen clusters into groups: named groups in the order of the rules, then
 // the others.
-func makeGroups(r *rules, chosen []candidate, before []group) []group {
+func makeGroups(r *rules, chosen []*candidate, before []group) []group {
 	members := make([][]string, len(r.groups)+1)
 	for _, c := range chosen {
 		members[c.group] = append(members[c.group], c.name)

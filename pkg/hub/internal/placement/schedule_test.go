@@ -106,7 +106,7 @@ func TestSchedule(t *testing.T) {
 			[]*cluster{accepted("a", east), accepted("b", west)}, "x: b | x: a", "x: b | x: a"},
 		{"listed twice", placing(perGroup(intstr.FromInt32(1))), plain("a b"), "a | a b", "a | b"},
 	} {
-		got := schedule(mustRules(t, test.placement), test.clusters, parse(test.before), noon)
+		got := schedule(mustRules(t, test.placement), test.clusters, parse(test.before), noon, unused)
 		if text(got.groups) != test.want {
 			t.Errorf("%s: %s, want %s", test.name, text(got.groups), test.want)
 		}
@@ -134,7 +134,7 @@ func TestRequeueAt(t *testing.T) {
 		{"then the next", placing(tolerated), noon.Add(40 * time.Minute), "a c", 50 * time.Minute},
 		{"then none", placing(tolerated), noon.Add(50 * time.Minute), "c", 0},
 	} {
-		o := schedule(mustRules(t, test.placement), clusters, nil, test.now)
+		o := schedule(mustRules(t, test.placement), clusters, nil, test.now, unused)
 		want := time.Time{}
 		if test.again > 0 {
 			want = noon.Truncate(time.Second).Add(test.again)
@@ -207,8 +207,8 @@ func (s *simulation) schedule(t *testing.T, before []group) result {
 		clusters = append(clusters, s.clusters[name])
 	}
 	r := mustRules(t, s.placement)
-	o := schedule(r, clusters, before, noon)
-	if again := schedule(r, clusters, before, noon); text(again.groups) != text(o.groups) {
+	o := schedule(r, clusters, before, noon, unused)
+	if again := schedule(r, clusters, before, noon, unused); text(again.groups) != text(o.groups) {
 		t.Fatalf("once %s, once %s", text(o.groups), text(again.groups))
 	}
 	return o
@@ -359,7 +359,7 @@ func TestSkippedReasons(t *testing.T) {
 		accepted("c", one, tainting("k", clusterv1.TaintEffectNoSelect, 0)), accepted("d", one, tainting("k", clusterv1.TaintEffectNoSelectIfNew, 0)),
 		accepted("e", one),
 	}
-	o := schedule(mustRules(t, p), clusters, nil, noon)
+	o := schedule(mustRules(t, p), clusters, nil, noon, unused)
 	if diff := cmp.Diff([eligible]bool{false, true, true, true, true}, o.skipped); diff != "" {
 		t.Error(diff)
 	}
@@ -367,7 +367,7 @@ func TestSkippedReasons(t *testing.T) {
 		"or have a NoSelect taint that is not tolerated, or have a NoSelectIfNew taint"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
-	if o := schedule(mustRules(t, p), clusters[4:], nil, noon); skippedReasons(&o) != ": there are no other clusters" {
+	if o := schedule(mustRules(t, p), clusters[4:], nil, noon, unused); skippedReasons(&o) != ": there are no other clusters" {
 		t.Errorf("%q", skippedReasons(&o))
 	}
 }

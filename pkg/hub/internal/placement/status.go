@@ -141,10 +141,20 @@ func skippedReasons(o *result) string {
 			why = append(why, text)
 		}
 	}
-	if len(why) == 0 {
-		return ": there are no other clusters"
+	if o.skewed {
+		why = append(why, "would exceed the skew of a spread constraint")
 	}
-	return ": other clusters " + strings.Join(why, ", or ")
+	if o.lacking {
+		why = append(why, "lack the label or claim of a spread constraint")
+	}
+	text := ": there are no other clusters"
+	if len(why) > 0 {
+		text = ": other clusters " + strings.Join(why, ", or ")
+	}
+	if o.fault != "" {
+		text += "; " + o.fault
+	}
+	return text
 }
 
 // changeSummary describes a change of the decisions for events and logs.

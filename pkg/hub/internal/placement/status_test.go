@@ -33,7 +33,7 @@ func TestKeepsDecisions(t *testing.T) {
 	} {
 		p := placing()
 		p.Status.Conditions = c.conditions
-		r, err := newRules(p, c.reach)
+		r, err := newRules(p, c.reach, compiling(t))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,0 +1,195 @@
+package placement
+
+import (
+	"context"
+	"maps"
+	"time"
+
+	"github.com/google/cel-go/cel"
+	"github.com/google/cel-go/common"
+	"github.com/google/cel-go/common/ast"
+	"github.com/google/cel-go/common/types"
+	"github.com/google/cel-go/common/types/ref"
+	"github.com/google/cel-go/common/types/traits"
+	"github.com/google/cel-go/parser"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+
+	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
+	clusterv1alpha1 "github.com/workwire/workwire/pkg/apis/cluster/v1alpha1"
+	"github.com/workwire/workwire/pkg/runtime/expression"
+)
+
+// facts are what expressions and prioritizers read of a cluster. They are immutable.
+type facts struct {
+	object  *clusterv1.ManagedCluster // the one of the cache, so that no other is kept in memory
+	scores  scores
+	version *version
+}
+
+// version is the same for facts that nobody distinguishes.
+type version struct{ _ byte }
+
+func newFacts(object *clusterv1.ManagedCluster, of scores) *facts {
+	return &facts{object: object, scores: of, version: new(version)}
+}
+
+// scores are the AddOnPlacementScores of a cluster by name.
+type scores map[string]*clusterv1alpha1.AddOnPlacementScore
+
+// equal reports whether nobody distinguishes f from o.
+func (f *facts) equal(o *facts) bool {
+	a, b := f.object, o.object
+	return a.UID == b.UID && maps.Equal(a.Labels, b.Labels) && maps.Equal(annotations(a), annotations(b)) &&
+		apiequality.Semantic.DeepEqual(a.Spec, b.Spec) && apiequality.Semantic.DeepEqual(a.Status, b.Status) && maps.Equal(f.scores, o.scores)
+}
+
+// annotations returns the annotations of c without the one that changes all the time.
+func annotations(c *clusterv1.ManagedCluster) map[string]string {
+	if _, seen := c.Annotations[clusterv1.LastSeenAnnotationKey]; !seen {
+		return c.Annotations
+	}
+	others := maps.Clone(c.Annotations)
+	delete(others, clusterv1.LastSeenAnnotationKey)
+	return others
+}
+
+// expiry returns the Unix time when the scores of s expire; 0 if they do not.
+func expiry(s *clusterv1alpha1.AddOnPlacementScore) int64 {
+	if s.Status.ValidUntil == nil {
+		return 0
+	}
+	return max(1, s.Status.ValidUntil.Unix())
+}
+
+// earliest returns the earlier of two Unix times, of which 0 is never.
+func earliest(a, b int64) int64 {
+	if a == 0 || b != 0 && b < a {
+		return b
+	}
+	return a
+}
+
+// valid returns the scores of that name unless they have expired, and until when that holds.
+func (f *facts) valid(name string, now int64) (s *clusterv1alpha1.AddOnPlacementScore, until int64) {
+	if s = f.scores[name]; s == nil {
+		return nil, 0
+	}
+	if until = expiry(s); until != 0 && until <= now {
+		return nil, 0
+	}
+	return s, until
+}
+
+// values returns the variable managedCluster of expressions: the fields that the API has, and empty maps, lists and
+// texts for those without a value.
+func (f *facts) values() map[string]any {
+	c := f.object
+	taints := make([]any, len(c.Spec.Taints))
+	for i, t := range c.Spec.Taints {
+		taints[i] = map[string]string{"key": t.Key, "value": t.Value, "effect": string(t.Effect)}
+	}
+	claims := make([]any, len(c.Status.ClusterClaims))
+	for i, claim := range c.Status.ClusterClaims {
+		claims[i] = map[string]string{"name": claim.Name, "value": claim.Value}
+	}
+	conditions := make([]any, len(c.Status.Conditions))
+	for i, of := range c.Status.Conditions {
+		conditions[i] = map[string]string{
+			"type": of.Type, "status": string(of.Status), "reason": of.Reason, "message": of.Message,
+			"lastTransitionTime": of.LastTransitionTime.UTC().Format(time.RFC3339),
+		}
+	}
+	return map[string]any{
+		"apiVersion": clusterv1.GroupVersion.String(), "kind": "ManagedCluster",
+		"metadata": map[string]any{
+			"name": c.Name, "uid": string(c.UID), "labels": c.Labels, "annotations": annotations(c),
+			"creationTimestamp": c.CreationTimestamp.UTC().Format(time.RFC3339),
+		},
+		"spec": map[string]any{
+			"hubAcceptsClient": c.Spec.HubAcceptsClient, "leaseDurationSeconds": c.Spec.LeaseDurationSeconds, "taints": taints,
+		},
+		"status": map[string]any{
+			"version": map[string]string{"kubernetes": c.Status.Version.Kubernetes}, "clusterClaims": claims, "conditions": conditions,
+			"capacity": quantities(c.Status.Capacity), "allocatable": quantities(c.Status.Allocatable),
+		},
+	}
+}
+
+func quantities(list clusterv1.ResourceList) map[string]string {
+	texts := make(map[string]string, len(list))
+	for name, quantity := range list {
+		texts[string(name)] = quantity.String()
+	}
+	return texts
+}
+
+// managedCluster is the value of the variable of that name in one evaluation.
+type managedCluster struct {
+	traits.Mapper
+	facts *facts
+	now   int64
+	until int64 // when the scores expire that were read; 0 if never
+	read  map[string]ref.Val
+}
+
+func newManagedCluster(f *facts, now int64) *managedCluster {
+	return &managedCluster{Mapper: types.DefaultTypeAdapter.NativeToValue(f.values()).(traits.Mapper), facts: f, now: now}
+}
+
+// scores returns the scores of that name as a list; an empty one if there are none, or they have expired.
+func (m *managedCluster) scores(name string) ref.Val {
+	if list, ok := m.read[name]; ok {
+		return list
+	}
+	list := []any{}
+	s, until := m.facts.valid(name, m.now)
+	if s != nil {
+		for _, item := range s.Status.Scores {
+			score := map[string]any{"name": item.Name, "value": int64(item.Value)}
+			if item.Quantity != nil {
+				score["quantity"] = item.Quantity.String()
+			}
+			list = append(list, score)
+		}
+	}
+	m.until = earliest(m.until, until)
+	if m.read == nil {
+		m.read = make(map[string]ref.Val)
+	}
+	m.read[name] = types.DefaultTypeAdapter.NativeToValue(list)
+	return m.read[name]
+}
+
+// newCompiler returns what compiles the expressions of selectors.
+func newCompiler() (*expression.Compiler, error) {
+	return expression.New(maxClusterCost,
+		cel.Variable("managedCluster", cel.DynType),
+		cel.Function("scores", cel.MemberOverload("managed_cluster_scores", []*cel.Type{cel.DynType, cel.StringType}, cel.ListType(cel.DynType),
+			cel.BinaryBinding(func(of, name ref.Val) ref.Val {
+				cluster, ok := of.(*managedCluster)
+				if !ok {
+					return types.NewErr("no such overload: scores is a function of managedCluster")
+				}
+				return cluster.scores(string(name.(types.String)))
+			}))),
+		expression.JSON(),
+		// Versions of Kubernetes begin with a v, which semver refuses without its second argument.
+		cel.Macros(cel.GlobalMacro("semver", 1, func(factory parser.ExprHelper, _ ast.Expr, args []ast.Expr) (ast.Expr, *common.Error) {
+			return factory.NewCall("semver", args[0], factory.NewLiteral(types.True)), nil
+		})),
+	)
+}
+
+// withinTime is a context that ends at a time, without a timer.
+type withinTime struct {
+	context.Context //nolint:containedctx // it is a context
+	end             time.Time
+}
+
+// Err makes it a [context.Context].
+func (w withinTime) Err() error {
+	if time.Now().After(w.end) {
+		return context.DeadlineExceeded
+	}
+	return nil
+}
