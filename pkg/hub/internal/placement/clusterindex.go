@@ -193,7 +193,7 @@ func (x *clusterIndex) affectedPlacements(before, after *cluster, now time.Time)
 	started := time.Now()
 	for key, r := range x.placements {
 		late := len(r.expressions) > 0 && time.Since(started) > x.patience
-		if late || r.evaluate(before, now) != r.evaluate(after, now) {
+		if late || r.distinguishes(before, after, now) {
 			keys = append(keys, key)
 		}
 	}

@@ -34,7 +34,8 @@ const (
 	maxFault = 256
 )
 
-var errTooSlow = fmt.Errorf("the celExpressions take more than %v for the clusters, the others follow after %v each: simplify them", maxPrepareTime, prepareAgain)
+// errTooSlow makes a Placement misconfigured until all clusters have their turn.
+var errTooSlow = fmt.Errorf("the celExpressions take more than %v: the clusters that are left follow after %v; simplify the expressions", maxPrepareTime, prepareAgain)
 
 // celExpression is a compiled expression with its results by cluster, so that it is evaluated again only for
 // clusters that have changed. It is safe for concurrent use.

@@ -1,6 +1,7 @@
 package placement
 
 import (
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -8,10 +9,12 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/yaml"
 
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	clusterv1alpha1 "github.com/workwire/workwire/pkg/apis/cluster/v1alpha1"
 	clusterv1beta1 "github.com/workwire/workwire/pkg/apis/cluster/v1beta1"
+	"github.com/workwire/workwire/pkg/hub/internal/clustersets"
 )
 
 func byExpressions(texts ...string) clusterv1beta1.ClusterSelector {
@@ -238,5 +241,31 @@ func TestFaultOfAnExpression(t *testing.T) {
 	want := `other clusters match no predicate; for cluster a, expression "managedCluster.metadata.labels[\"gpus\"] == \"4\"": no such key: gpus`
 	if got := scheduledStatus(p, r, &o, nil).Conditions[0].Message; !strings.Contains(got, want) {
 		t.Errorf("%s", got)
+	}
+}
+
+// TestSnippets reads the parts of specs in docs/placement.md, whose first example TestExample applies.
+func TestSnippets(t *testing.T) {
+	page, err := os.ReadFile("../../../../docs/placement.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	specs, scores := 0, 0
+	for _, part := range strings.Split(string(page), "```yaml\n")[2:] {
+		text, _, _ := strings.Cut(part, "```")
+		p, score := placing(), &clusterv1alpha1.AddOnPlacementScore{}
+		if strings.HasPrefix(text, "apiVersion") {
+			err = yaml.UnmarshalStrict([]byte(text), score)
+			scores++
+		} else if err = yaml.UnmarshalStrict([]byte(text), &p.Spec); err == nil {
+			_, err = newRules(p, clustersets.Everything(), compiling(t))
+			specs++
+		}
+		if err != nil {
+			t.Errorf("%v:\n%s", err, text)
+		}
+	}
+	if specs != 3 || scores != 1 {
+		t.Errorf("the page has %d parts of specs and %d scores", specs, scores)
 	}
 }

@@ -114,10 +114,11 @@ func (w *priorities) rate(f *facts, now int64) (r rating, until int64) {
 
 // score sets the scores of candidates, which depend on those of each other. used returns how many Placements have
 // chosen a cluster.
-func (w *priorities) score(candidates []*candidate, used func(cluster string) int) {
+func (w *priorities) score(candidates []candidate, used func(cluster string) int) {
 	cpu, memory, usage := newRange(), newRange(), newRange()
 	others := make([]int64, len(candidates)) // how many other Placements have chosen each
-	for i, c := range candidates {
+	for i := range candidates {
+		c := &candidates[i]
 		cpu.add(c.rating.cpu)
 		memory.add(c.rating.memory)
 		if w.balance != 0 {
@@ -130,7 +131,8 @@ func (w *priorities) score(candidates []*candidate, used func(cluster string) in
 		}
 	}
 	usage.low = 0
-	for i, c := range candidates {
+	for i := range candidates {
+		c := &candidates[i]
 		c.score = c.rating.addOns + w.cpu*cpu.scale(c.rating.cpu) + w.memory*memory.scale(c.rating.memory) - w.balance*usage.scale(others[i])
 		if c.kept {
 			c.score += w.steady * maxScore

@@ -262,9 +262,8 @@ type verdict struct {
 	until   int64 // Unix seconds when a toleration expires; 0 means never
 	group   int   // index of the first groupRule that selects it; len(groups) if none does
 	rating  rating
-	domains domains // of the constraints
-	changes int64   // Unix seconds when scores that were read expire; 0 means never
-	fault   string  // why an expression could not be evaluated; empty if all could
+	changes int64  // Unix seconds when scores that were read expire; 0 means never
+	fault   string // why an expression could not be evaluated; empty if all could
 }
 
 // evaluate returns the verdict on c at the time now. A cluster that does not exist, nil, is in no
@@ -307,8 +306,12 @@ func (r *rules) evaluate(c *cluster, now time.Time) verdict {
 	}
 	rating, changes := r.priorities.rate(c.facts, now.Unix())
 	v.rating, v.changes = rating, earliest(v.changes, changes)
-	v.domains = domainsOf(r.constraints, c)
 	return v
+}
+
+// distinguishes reports whether a and b, of which one may be nil, are treated differently.
+func (r *rules) distinguishes(a, b *cluster, now time.Time) bool {
+	return r.evaluate(a, now) != r.evaluate(b, now) || a != nil && b != nil && domainsOf(r.constraints, a) != domainsOf(r.constraints, b)
 }
 
 // prepare evaluates the expressions on all clusters, which keep the results. It returns false if that takes longer

@@ -33,7 +33,7 @@ type result struct {
 
 // candidate is a cluster that can be chosen.
 type candidate struct {
-	name string
+	*cluster
 	kept bool // chosen before
 	verdict
 	score int64 // by which clusters are preferred
@@ -54,7 +54,7 @@ func schedule(r *rules, clusters []*cluster, before []group, now time.Time, used
 	for _, g := range before {
 		previous.Insert(g.clusters...)
 	}
-	candidates := make([]*candidate, 0, len(previous))
+	candidates := make([]candidate, 0, len(previous))
 	var o result
 	requeueAt := int64(0)
 	for _, c := range clusters {
@@ -66,16 +66,19 @@ func schedule(r *rules, clusters []*cluster, before []group, now time.Time, used
 		}
 		kept := previous.Has(c.name)
 		if v.fit == eligible || kept && v.fit == keepable {
-			candidates = append(candidates, &candidate{name: c.name, kept: kept, verdict: v})
+			candidates = append(candidates, candidate{cluster: c, kept: kept, verdict: v})
 		} else {
 			o.skipped[v.fit] = true
 		}
 	}
 	r.priorities.score(candidates, used)
-	slices.SortFunc(candidates, func(a, b *candidate) int { return r.priorities.compare(a, b, place{}, place{}) })
-	chosen := candidates
+	chosen := make([]*candidate, len(candidates))
+	for i := range candidates {
+		chosen[i] = &candidates[i]
+	}
+	slices.SortFunc(chosen, func(a, b *candidate) int { return r.priorities.compare(a, b, place{}, place{}) })
 	if len(r.constraints) > 0 {
-		chosen, o.lacking = r.priorities.spread(r.constraints, candidates, r.wanted)
+		chosen, o.lacking = r.priorities.spread(r.constraints, chosen, r.wanted)
 		o.skewed = r.wanted != everyCluster && len(chosen) < r.wanted && len(chosen) < len(candidates)
 	} else if r.wanted != everyCluster && r.wanted < len(chosen) {
 		chosen = chosen[:r.wanted]

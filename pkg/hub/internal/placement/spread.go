@@ -76,17 +76,18 @@ func (w *priorities) spread(constraints []constraint, candidates []*candidate, w
 	byDomains := make(map[domains]*queue)
 	var queues []*queue // in the order of preference of their heads
 	for _, c := range candidates {
-		if misses(constraints, c.domains) {
+		of := domainsOf(constraints, c.cluster)
+		if misses(constraints, of) {
 			lacking = true
 			continue
 		}
-		q := byDomains[c.domains]
+		q := byDomains[of]
 		if q == nil {
-			q = &queue{domains: c.domains}
-			byDomains[c.domains] = q
+			q = &queue{domains: of}
+			byDomains[of] = q
 			queues = append(queues, q)
 			for i := range constraints {
-				tallies[i].add(c.domains[i])
+				tallies[i].add(of[i])
 			}
 		}
 		q.waiting = append(q.waiting, c)
