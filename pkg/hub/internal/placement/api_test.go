@@ -1,15 +1,15 @@
 package placement_test
 
 import (
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-
-	corev1 "k8s.io/api/core/v1"
 
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	clusterv1alpha1 "github.com/workwire/workwire/pkg/apis/cluster/v1alpha1"
@@ -113,6 +113,21 @@ func TestPlacementByScore(t *testing.T) {
 	e.await("best", "0/: b") // c's has expired
 	e.setScore("b", -1, nil)
 	e.await("best", "0/: a") // c's expired score counts as 0, as a's, which is the first
+
+	// What others have chosen is avoided.
+	e.createPlacement("other", number(1), func(p *clusterv1beta1.Placement) {
+		p.Spec.PrioritizerPolicy = clusterv1beta1.PrioritizerPolicy{Mode: clusterv1beta1.PrioritizerPolicyModeExact, Configurations: []clusterv1beta1.PrioritizerConfig{
+			{Weight: 1, ScoreCoordinate: &clusterv1beta1.ScoreCoordinate{BuiltIn: clusterv1beta1.PrioritizerBalance}},
+		}}
+	})
+	touched := 0
+	kit.True(t, "it is balanced, once the decision for a is known", func() bool {
+		touched++
+		e.updatePlacement("other", func(p *clusterv1beta1.Placement) {
+			metav1.SetMetaDataAnnotation(&p.ObjectMeta, "touched", strconv.Itoa(touched))
+		})
+		return e.chosen("other") == "0/: b"
+	})
 }
 
 // TestPlacementSpread: chosen clusters are distributed over regions, and stay when one of them goes.

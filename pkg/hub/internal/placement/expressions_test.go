@@ -95,7 +95,7 @@ func TestExpressions(t *testing.T) {
 		`cluster.metadata.name == "c"`:                                                                                  "undeclared reference to 'cluster'",
 		`managedCluster.metadata.name == `:                                                                              "Syntax error",
 		// What costs too much ends.
-		`[1,2,3,4,5,6,7,8,9,10].all(a, [1,2,3,4,5,6,7,8,9,10].all(b, [1,2,3,4,5,6,7,8,9,10].all(c, [1,2,3,4,5,6,7,8,9,10].all(d, [1,2,3,4,5,6,7,8,9,10].all(e, a+b+c+d+e > 0)))))`: "cost",
+		`[1,2,3,4,5,6,7,8,9,10].all(a, [1,2,3,4,5,6,7,8,9,10].all(b, [1,2,3,4,5,6,7,8,9,10].all(c, [1,2,3,4,5,6,7,8,9,10].all(d, [1,2,3,4,5,6,7,8,9,10].all(e, a+b+c+d+e > 0)))))`: "it costs too much",
 	} {
 		e, err := compiling(t)(text)
 		got := "" // it is true
