@@ -73,7 +73,7 @@ func (h *Hub) build(topics wire.SourceTopics) error {
 		Source: h.cfg.Source, Topics: h.cfg.Topics, Transport: h.cfg.Transport, Sign: h.cfg.Sign, Seal: h.cfg.Seal,
 		TrustedAgents: h.cfg.TrustedAgents, SignatureMaxAge: h.cfg.SignatureMaxAge,
 		Works: h.works, Annotations: annotations,
-		Identity: h.identity, StatusWorkers: h.cfg.Workers, Audit: h.cfg.Audit, Logger: h.cfg.Logger, Registerer: h.cfg.Registerer, TracerProvider: h.cfg.TracerProvider,
+		Identity: h.identity, ClusterIdentity: h.clusterIdentity, StatusWorkers: h.cfg.Workers, Audit: h.cfg.Audit, Logger: h.cfg.Logger, Registerer: h.cfg.Registerer, TracerProvider: h.cfg.TracerProvider,
 		Clusters: h.unknownClusters(), Shard: h.leadership.Shard.Name(),
 		Observe: h.observe, InstanceInterval: h.cfg.InstanceInterval,
 	})

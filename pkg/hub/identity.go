@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 
@@ -51,6 +52,20 @@ func (h *Hub) identity(ctx context.Context) (string, error) {
 		case <-time.After(backoff.Step()):
 		}
 	}
+}
+
+// clusterIdentity returns what a cluster is told as the identity of the API: another one for each ManagedCluster that it gets. A
+// cluster that was forgotten, and comes back or gets a new ManagedCluster, thus holds the deletions of works of before that the hub
+// does not know.
+func (h *Hub) clusterIdentity(identity string, cluster wire.ClusterName) string {
+	if h.clusters == nil {
+		return identity
+	}
+	registered, ok := h.informers.ManagedClusters().Latest(types.NamespacedName{Name: string(cluster)})
+	if !ok {
+		return identity
+	}
+	return uuid.NewSHA1(uuid.MustParse(identity), []byte(registered.UID)).String() // readIdentity has checked it
 }
 
 // readIdentity returns the identity in the ConfigMap, which it makes if it does not exist.

@@ -33,7 +33,8 @@ func (in *attemptEnded) apply(d *core, now time.Time) {
 	w.cluster.underWay--
 	defer d.release(w.cluster)
 	switch {
-	case in.term != w.cluster.term:
+	case w.abandoned:
+		w.abandoned = false
 		if w.intent == nothing {
 			d.forget(w)
 			return

@@ -26,7 +26,6 @@ type clusterRecord struct {
 	inRoundRobin bool
 
 	gained   time.Time               // when it was no longer ClusterElsewhere
-	term     int                     // how often startAfresh was called: what began before says nothing about its works
 	underWay int                     // publishes, questions and writes
 	asked    map[questionOrder]int64 // when the newest question of an order was signed, in microseconds
 

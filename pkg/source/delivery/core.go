@@ -96,7 +96,7 @@ func (d *core) begin() bool {
 			continue // forgotten
 		}
 		c.underWay++
-		d.act(&attempt{work: w, term: c.term, workRecord: *w})
+		d.act(&attempt{work: w, workRecord: *w})
 		d.move(w, taken)
 		w.intent = nothing
 		return true

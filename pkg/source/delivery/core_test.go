@@ -137,6 +137,52 @@ func TestNothingIsLeft(t *testing.T) {
 		}
 		s.counts(0)
 	})
+	t.Run("forgotten", func(t *testing.T) {
+		s := newScript(t)
+		s.change(s.work)
+		s.publishNext()
+		s.work = nil
+		s.step(workForgotten{s.key})
+		s.counts(0)
+		s.step(workForgotten{s.key})
+		if s.counts(0); s.publishNext() != nil {
+			t.Error("something is published of it")
+		}
+	})
+	t.Run("forgotten while its deletion waits", func(t *testing.T) {
+		s := newScript(t)
+		s.change(s.work)
+		s.publishNext()
+		s.step(&clusterSet{cluster: s.key.cluster, state: ClusterPaused})
+		s.remove(2)
+		s.step(workForgotten{s.key})
+		s.step(&clusterSet{cluster: s.key.cluster, state: ClusterOpen})
+		if spec := s.publishNext(); spec != nil {
+			t.Errorf("published %+v", spec)
+		}
+		s.counts(0)
+	})
+	t.Run("forgotten in flight", func(t *testing.T) {
+		s := newScript(t)
+		s.change(s.work)
+		ended := s.begin(s.work)
+		s.work = nil
+		s.step(workForgotten{s.key})
+		s.step(ended)
+		s.counts(0)
+	})
+	t.Run("forgotten in flight, and there again", func(t *testing.T) {
+		s := newScript(t)
+		work := s.work
+		s.change(work)
+		ended := s.begin(work)
+		s.step(workForgotten{s.key})
+		s.change(work)
+		s.step(ended)
+		if spec := s.publishNext(); spec == nil || spec.IsDeletion() {
+			t.Errorf("published %+v", spec)
+		}
+	})
 	t.Run("deleted, then gone", func(t *testing.T) {
 		s := newScript(t)
 		s.change(s.work)

@@ -70,6 +70,10 @@ type Config struct {
 	// identity, specs have no content hash, and what an agent holds is compared by generation
 	// alone.
 	Identity func(context.Context) (string, error)
+	// ClusterIdentity returns what a cluster is told as that identity, if not identity itself: another one each time that
+	// the source registers the cluster, since it then no longer knows what the cluster had before. It must not block.
+	// Broadcasts, which are for all clusters, have none then. Optional.
+	ClusterIdentity func(identity string, cluster wire.ClusterName) string
 	// Sign signs every event that the source publishes (docs/protocol.md, Signatures), as
 	// [signing.Signer] does. Optional.
 	Sign func(*cloudevents.Event) error
@@ -303,6 +307,11 @@ func (e *Engine) WorkRemoved(last *workv1.ManifestWork) {
 	meta := metadataFor(&last.ObjectMeta)
 	e.step(workRemoved{keyOf(last), removedWork{generation: wire.Generation(last.Generation), deletedAt: last.DeletionTimestamp, meta: &meta}})
 }
+
+// WorkForgotten has a work given up that the WorkStore does not return any more: nothing is published about it, and nothing is
+// known of it any more, so that a resync request that lists it is answered as [WorkStore.Unknown] says. It does not block and
+// may be called before Run.
+func (e *Engine) WorkForgotten(last *workv1.ManifestWork) { e.step(workForgotten{keyOf(last)}) }
 
 // WorkLost publishes that the source does not know a work, as the answer to a resync request that
 // lists it would: nobody was seen deleting it, and the store may have been restored from a backup.

@@ -61,6 +61,21 @@ func (in workRemoved) apply(d *core, _ time.Time) {
 	}
 }
 
+// workForgotten: the source has given a work up, and says nothing more about it. A work in flight keeps an empty record, so
+// that it is not published twice at a time.
+type workForgotten struct{ key workKey }
+
+func (in workForgotten) apply(d *core, _ time.Time) {
+	w, ok := d.works[in.key]
+	switch {
+	case !ok:
+	case w.phase != inFlight:
+		d.forget(w)
+	default:
+		d.empty(w)
+	}
+}
+
 // workLost: the source does not know a work that it had.
 type workLost struct {
 	key        workKey
@@ -128,13 +143,17 @@ func (d *core) startAfresh(c *clusterRecord, gained time.Time) {
 			d.forget(w)
 			continue
 		}
-		w.setRemoved(nil)
-		*w = workRecord{key: w.key, cluster: c, phase: inFlight, positions: w.positions}
+		d.empty(w)
 	}
-	c.term++
 	d.clusters[c.name] = c // the last work may have been all that was known
 	c.gained, c.heard, c.sessions, c.accepts, c.asked = gained, time.Time{}, nil, wire.Accepts{}, nil
 	c.waiting, c.owing, c.distrust, c.noise, c.divergence = 0, false, distrust{}, quota.Noise{}, nil
+}
+
+// empty forgets what is known of a work in flight.
+func (d *core) empty(w *workRecord) {
+	w.setRemoved(nil)
+	*w = workRecord{key: w.key, cluster: w.cluster, phase: inFlight, positions: w.positions, abandoned: true}
 }
 
 // connected: there is a connection with this packet limit. All works whose last publish is not confirmed

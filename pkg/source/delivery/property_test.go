@@ -298,7 +298,7 @@ func (m *model) end(i int, reliable bool) {
 		m.say(a.key, m.holds[a.key], workv1.WorkApplied)
 	}
 	m.log = append(m.log, fmt.Sprintf("  %v ends: spec %+v, error %v, paused %v", a.key, in.plan.spec, in.err, in.paused))
-	if in.plan.more && !in.paused && (in.err == nil || in.refused != nil) && m.works[a.key] != nil && a.term == a.work.cluster.term {
+	if in.plan.more && !in.paused && (in.err == nil || in.refused != nil) && m.works[a.key] != nil && !a.work.abandoned {
 		m.step(in, a.key)
 	} else {
 		m.step(in)

@@ -107,7 +107,7 @@ func (e *Engine) publish(ctx context.Context, a *attempt) {
 	}
 	published.topic, _ = e.topics.Specs(a.key.cluster) // publishSpec fails if there is none
 	e.report(published)
-	p.spec.SourceIdentity, p.spec.Accepts = e.identity, wire.AcceptedBySources
+	p.spec.SourceIdentity, p.spec.Accepts = e.identityFor(a.key.cluster), wire.AcceptedBySources
 	if !p.spec.IsDeletion() {
 		p.spec.Meta.Annotations = withDefaults(p.spec.Meta.Annotations, e.config.Annotations)
 		p.spec.Bundle = wire.NewBundle(&e.config.Works.Content(work).Spec)

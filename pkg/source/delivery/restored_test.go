@@ -3,6 +3,7 @@ package delivery_test
 import (
 	"context"
 	"errors"
+	"maps"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -158,6 +159,34 @@ func TestLost(t *testing.T) {
 		}
 		if c := b.store.get(kept.UID).Status.Conditions; len(c) == 0 {
 			t.Error("the status was not asked for")
+		}
+	})
+}
+
+// TestClusterIdentity: each cluster may be told another identity, and what is for all of them has none then.
+func TestClusterIdentity(t *testing.T) {
+	config := remembering()
+	config.ClusterIdentity = func(identity string, cluster wire.ClusterName) string { return identity + "-" + string(cluster) }
+	config.Topics = topics
+	config.Topics.SourceBroadcast, config.Topics.AgentBroadcast = "sources/hub1/sourcebroadcast", "clusters/+/agentbroadcast"
+	withHarness(t, config, func(b *harness) {
+		a := b.agent("cluster1")
+		b.start()
+		work := b.store.put(newWork("cluster1", "w"))
+		b.holds(a, work.UID, 1)
+		if spec := b.published(work.UID, 1)[0]; spec.SourceIdentity != identity+"-cluster1" {
+			t.Errorf("the spec has the identity %q", spec.SourceIdentity)
+		}
+		b.engine.StatusesLost("cluster1")
+		b.broker.Cut("hub1")
+		b.broker.Restore("hub1")
+		synctest.Wait()
+		asked := map[wire.ClusterName]string{}
+		for _, r := range b.tap.asks() {
+			asked[r.Cluster] = r.SourceIdentity
+		}
+		if want := (map[wire.ClusterName]string{"": "", "cluster1": identity + "-cluster1"}); !maps.Equal(asked, want) {
+			t.Errorf("status resync requests have the identities %v, want %v", asked, want)
 		}
 	})
 }

@@ -219,7 +219,19 @@ func noStatus() []wire.StatusVersion {
 // statusResync returns a request of this source for the statuses of a cluster, empty for all, that lists
 // hashes.
 func (e *Engine) statusResync(cluster wire.ClusterName, hashes ...wire.StatusVersion) *wire.StatusResync {
-	return &wire.StatusResync{Source: e.config.Source, SourceIdentity: e.identity, Accepts: wire.AcceptedBySources, Cluster: cluster, Hashes: hashes}
+	return &wire.StatusResync{Source: e.config.Source, SourceIdentity: e.identityFor(cluster), Accepts: wire.AcceptedBySources, Cluster: cluster, Hashes: hashes}
+}
+
+// identityFor returns what a cluster, empty for all, is told as the identity of the source; empty for none.
+func (e *Engine) identityFor(cluster wire.ClusterName) string {
+	switch {
+	case e.identity == "" || e.config.ClusterIdentity == nil:
+		return e.identity
+	case cluster == "":
+		return ""
+	default:
+		return e.config.ClusterIdentity(e.identity, cluster)
+	}
 }
 
 // probeAllClusters asks all clusters for a message, also those that the source does not know yet,

@@ -296,7 +296,7 @@ func withHarness(t *testing.T, config delivery.Config, test func(b *harness)) {
 			synctest.Wait()
 		}
 		b.tap = &tap{Transport: b.broker.Client("hub1")}
-		config.Source, config.Topics, config.Transport, config.Works = "hub1", topics, b.tap, b.store
+		config.Source, config.Topics, config.Transport, config.Works = "hub1", cmp.Or(config.Topics, topics), b.tap, b.store
 		config.Logger = cmp.Or(config.Logger, kit.Logger(t))
 		config.Registerer = b.registry
 		var err error

@@ -40,6 +40,9 @@ type workRecord struct {
 	// authoritative: the agent may hold other content of the published generation, or a higher
 	// generation. It is so until the agent reports a status of the published generation.
 	authoritative bool
+	// abandoned: while an attempt is in flight, the source has given the work up, or another program has served its cluster.
+	// What the attempt was about counts no more.
+	abandoned bool
 
 	positions   [setKinds]int32 // owned by workSet
 	republishes int32           // of published, on this connection
@@ -123,7 +126,6 @@ const (
 // attempt is one attempt to publish work, with a copy of its state at the beginning.
 type attempt struct {
 	work *workRecord
-	term int // of the cluster
 	workRecord
 }
 

@@ -113,6 +113,8 @@ const (
 	// ClusterSetLabelKey labels a ManagedCluster with the name of the exclusive set that it belongs
 	// to; without it, that is the set default.
 	ClusterSetLabelKey = "cluster.open-cluster-management.io/clusterset"
+	// NamespaceLabelKey labels the namespace of a cluster, which the hub has made, with the cluster's name.
+	NamespaceLabelKey = "cluster.open-cluster-management.io/managedCluster"
 	// LastSeenAnnotationKey annotates a ManagedCluster with the time, as RFC 3339, at which its
 	// agent last sent a message.
 	LastSeenAnnotationKey = "workwire.dev/last-seen"

@@ -64,6 +64,18 @@ func IsPaused(object metav1.Object) bool {
 	return object.GetAnnotations()[PausedAnnotationKey] == PausedValue
 }
 
+// ForgottenAnnotationKey, with the value ForgottenValue, on a ManifestWork has the hub say nothing about it any more, not even
+// that it is deleted: its cluster is gone for good. Should the cluster return, it keeps the objects of the work.
+const (
+	ForgottenAnnotationKey = "workwire.dev/forgotten"
+	ForgottenValue         = "true"
+)
+
+// IsForgotten reports whether a work carries [ForgottenAnnotationKey].
+func IsForgotten(work metav1.Object) bool {
+	return work.GetAnnotations()[ForgottenAnnotationKey] == ForgottenValue
+}
+
 // DefaultFieldManager is the field manager of an agent's writes, unless the manifest's strategy
 // names another. It is also the User-Agent of its requests.
 const DefaultFieldManager = "work-agent"
@@ -271,7 +283,8 @@ const (
 
 // Reasons of the DeletionHeld condition.
 const (
-	// ReasonSourceIdentityChanged (True): the source has another identity than when it sent the work.
+	// ReasonSourceIdentityChanged (True): the source has another identity than when it sent the work, or has registered the
+	// cluster again.
 	ReasonSourceIdentityChanged = "SourceIdentityChanged"
 	// ReasonSourceKnowsTooFew (True): the source does not know many other works either.
 	ReasonSourceKnowsTooFew = "SourceKnowsTooFew"

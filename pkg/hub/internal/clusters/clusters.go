@@ -247,6 +247,8 @@ func (c *Clusters) clusterChanged(before, after *clusterv1.ManagedCluster) {
 		c.Add(name)
 	} else {
 		probe = c.index.clusterChanged(name, after, time.Now())
+		// A cluster that was accepted without a ManagedCluster is to say again what it holds.
+		probe = probe || before == nil && after != nil && c.HasSynced() && c.policy.accepts(nil)
 	}
 	if c.listener == nil {
 		return

@@ -24,9 +24,6 @@ import (
 // Config.Silence.
 const AnnouncesAnnotationKey = "workwire.dev/announces"
 
-// NamespaceLabelKey labels the namespace of a cluster with the cluster's name.
-const NamespaceLabelKey = "cluster.open-cluster-management.io/managedCluster"
-
 // Reasons of the events on a ManagedCluster.
 const (
 	EventRegistered  = "Registered"

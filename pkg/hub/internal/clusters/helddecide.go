@@ -115,7 +115,7 @@ func heldCondition(v heldView) metav1.Condition {
 		c.Reason = v.works[0].reason
 		why := "they are a large share of its works"
 		if slices.ContainsFunc(v.works, func(w heldWork) bool { return w.reason == workv1.ReasonSourceIdentityChanged }) {
-			c.Reason, why = workv1.ReasonSourceIdentityChanged, "they are of a hub with another identity"
+			c.Reason, why = workv1.ReasonSourceIdentityChanged, "they are of a hub with another identity, or of before the cluster was registered here"
 		}
 		c.Message = fmt.Sprintf("The agent keeps %d works that this hub does not know, because %s: %s. To keep their objects, bring back the API "+
 			"that has the works, or create them again under their names. To delete the works with their objects, annotate this ManagedCluster "+

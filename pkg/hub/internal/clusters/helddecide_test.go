@@ -129,7 +129,7 @@ func TestHeldMessage(t *testing.T) {
 		want   string
 	}{
 		{heldView{works: heldNamed("a", "b", "c", "d", "e", "f", "g")}, workv1.ReasonSourceIdentityChanged,
-			"The agent keeps 7 works that this hub does not know, because they are of a hub with another identity: a, b, c, d, e and 2 more. " +
+			"The agent keeps 7 works that this hub does not know, because they are of a hub with another identity, or of before the cluster was registered here: a, b, c, d, e and 2 more. " +
 				"To keep their objects, bring back the API that has the works, or create them again under their names. To delete the works with their " +
 				"objects, annotate this ManagedCluster with workwire.dev/delete-held-works=7"},
 		{heldView{works: few}, workv1.ReasonSourceKnowsTooFew,

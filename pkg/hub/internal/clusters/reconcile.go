@@ -131,7 +131,7 @@ func (c *Clusters) register(ctx context.Context, cluster *clusterv1.ManagedClust
 // createNamespace creates the namespace of a cluster if there is none.
 func (c *Clusters) createNamespace(ctx context.Context, name wire.ClusterName) error {
 	_, err := c.cfg.Namespaces.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
-		Name: string(name), Labels: map[string]string{NamespaceLabelKey: string(name)},
+		Name: string(name), Labels: map[string]string{clusterv1.NamespaceLabelKey: string(name)},
 	}}, metav1.CreateOptions{})
 	c.metrics.countWrite("namespace", err)
 	if err == nil {

@@ -27,9 +27,11 @@ func HasFinalizer(work *workv1.ManifestWork) bool {
 // isVisible reports whether work is delivered to its cluster. It is if it carries the hub's
 // finalizer; if it no longer does but its cluster has reported on it, as after somebody removed the
 // finalizer; and if nothing can be sent to its cluster (addressable is false), so that its status
-// says so. A work that is being deleted without the finalizer is not visible.
+// says so. A work that is being deleted without the finalizer is not visible, and neither is a forgotten one.
 func isVisible(work *workv1.ManifestWork, addressable bool) bool {
 	switch {
+	case workv1.IsForgotten(work):
+		return false
 	case HasFinalizer(work):
 		return true
 	case work.DeletionTimestamp != nil:
@@ -41,7 +43,7 @@ func isVisible(work *workv1.ManifestWork, addressable bool) bool {
 
 // needsFinalizer reports whether the hub must add its finalizer to work.
 func needsFinalizer(work *workv1.ManifestWork, addressable bool) bool {
-	return addressable && work.DeletionTimestamp == nil && !HasFinalizer(work)
+	return addressable && work.DeletionTimestamp == nil && !HasFinalizer(work) && !workv1.IsForgotten(work)
 }
 
 // Get implements [delivery.WorkStore]: it returns a visible work.

@@ -21,6 +21,8 @@ func (c *Controller) workEdited(before, after *workv1.ManifestWork) {
 		c.engine.WorkRemoved(e.removed)
 	case e.lost != nil:
 		c.engine.WorkLost(e.lost)
+	case e.forgotten != nil:
+		c.engine.WorkForgotten(e.forgotten)
 	}
 	if e.statuses {
 		c.engine.StatusesLost(cluster)
@@ -44,6 +46,8 @@ type edit struct {
 	// hub's finalizer is there, only a backup that was restored, or somebody who writes to the store
 	// past the API server, removes a work like that.
 	lost *workv1.ManifestWork
+	// forgotten is the work that somebody has marked as forgotten; nil for none.
+	forgotten *workv1.ManifestWork
 	// changed is the UID of the work that the engine must look at; empty for none.
 	changed types.UID
 	// restored: the API server went back in time (a backup was restored): the spec of changed is
@@ -63,9 +67,12 @@ func editOf(before, after *workv1.ManifestWork, addressable, found bool) edit {
 	visible := after != nil && isVisible(after, addressable)
 	same := before != nil && after != nil && before.UID == after.UID
 	if before != nil && isVisible(before, addressable) && (!visible || !same) {
-		if !same && before.DeletionTimestamp == nil && HasFinalizer(before) {
+		switch {
+		case same && workv1.IsForgotten(after):
+			e.forgotten = before
+		case !same && before.DeletionTimestamp == nil && HasFinalizer(before):
 			e.lost = before
-		} else {
+		default:
 			e.removed = before
 		}
 	}

@@ -28,6 +28,13 @@ func workWith(uid types.UID, ours, deleting bool) *workv1.ManifestWork {
 	return w
 }
 
+// forgotten returns a work with the mark.
+func forgotten(work *workv1.ManifestWork) *workv1.ManifestWork {
+	work = work.DeepCopy()
+	work.Annotations = map[string]string{workv1.ForgottenAnnotationKey: workv1.ForgottenValue}
+	return work
+}
+
 func TestEditOf(t *testing.T) {
 	fresh, held := workWith("a", false, false), workWith("a", true, false)
 	deleting, done := workWith("a", true, true), workWith("a", false, true)
@@ -68,6 +75,12 @@ func TestEditOf(t *testing.T) {
 		{name: "released and gone", before: deleting, want: edit{removed: deleting}},
 		{name: "removed by force", before: held, after: fresh, want: edit{removed: held, finalizer: true}},
 		{name: "gone, and nobody deleted it", before: held, want: edit{lost: held}},
+		{name: "forgotten", before: held, after: forgotten(held), want: edit{forgotten: held}},
+		{name: "forgotten while being deleted", before: deleting, after: forgotten(deleting), want: edit{forgotten: deleting}},
+		{name: "forgotten without a finalizer", after: forgotten(fresh)},
+		{name: "forgotten, at the start", after: forgotten(held)},
+		{name: "forgotten and released", before: forgotten(deleting), after: forgotten(done)},
+		{name: "forgotten and gone", before: forgotten(held)},
 		{name: "created while the hub runs", after: fresh, running: true, want: edit{finalizer: true}},
 		{name: "created with the finalizer", after: held, running: true, want: edit{changed: "a"}},
 		{name: "with a status at the start", after: applied, want: edit{changed: "a"}},
