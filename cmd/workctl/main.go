@@ -69,7 +69,7 @@ func newCommand(name string, streams cli.Streams) *cobra.Command {
 	certs.AddCommand(ensureCommand(streams.Out, streams.Err), showCommand(streams.Out), secretCommand(streams.Out),
 		rotateCommand(streams.Out, streams.Err), revokeCommand(streams.Out))
 	add(root, groupSee, statusCommand(options), getCommand(options), describeCommand(options), explainCommand(options), waitCommand(options))
-	add(root, groupSteer, rolloutCommand(options), pauseCommand(options, true), pauseCommand(options, false), revokeClusterCommand(options))
+	add(root, groupSteer, rolloutCommand(options), pauseCommand(options, true), pauseCommand(options, false), revokeClusterCommand(options), forgetCommand(options))
 	add(root, groupBroker, brokerCommands(options)...)
 	add(root, groupSetup, certs, keysCommand(streams.Out), tokenCommand(options))
 	if strings.HasPrefix(name, "kubectl") {

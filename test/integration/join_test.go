@@ -31,6 +31,8 @@ import (
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	"github.com/workwire/workwire/pkg/apis/workwire/v1alpha1"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
+	"github.com/workwire/workwire/pkg/ctl/fleet"
+	"github.com/workwire/workwire/pkg/ctl/forget"
 	"github.com/workwire/workwire/pkg/ctl/join"
 	"github.com/workwire/workwire/pkg/hub"
 	"github.com/workwire/workwire/pkg/security/enrolment"
@@ -277,6 +279,43 @@ func TestJoinRefused(t *testing.T) {
 	w.device(name, w.token(name, nil)).refused(enrolment.NameTaken)
 	kit.NoError(t, join.Revoke(t.Context(), w.clusters, string(name), "lost", time.Now()))
 	w.device(name, w.token(name, func(g *enrolment.Grant) { g.Replace = true })).refused(enrolment.Revoked)
+}
+
+// TestForgetJoined: a cluster that has joined and was forgotten gets no certificate any more, with its device key or a token that
+// named only it; with a token for its name it is a new cluster.
+func TestForgetJoined(t *testing.T) {
+	t.Parallel()
+	w := newJoining(t, nil)
+	name := w.Clusters[1]
+	d := w.device(name, w.token(name, nil))
+	d.joined()
+	unused := w.token(name, func(g *enrolment.Grant) { g.Replace = true })
+	others := w.token("", func(g *enrolment.Grant) { g.Clusters = []wire.ClusterName{name, "other"}; g.Uses = 2 })
+	requests := func() int {
+		list, err := w.planes.CertificatesV1().CertificateSigningRequests().List(t.Context(), metav1.ListOptions{LabelSelector: v1alpha1.ClusterLabelKey + "=" + string(name)})
+		kit.NoError(t, err)
+		return len(list.Items)
+	}
+	if requests() == 0 {
+		t.Error("there is no CertificateSigningRequest to end")
+	}
+	reader, err := fleet.NewReader(w.Hub.REST())
+	kit.NoError(t, err)
+	find := func() *forget.Found {
+		found, err := forget.Find(t.Context(), reader, string(name), "default")
+		kit.NoError(t, err)
+		return found
+	}
+	left, err := find().End(t.Context(), kit.Patience, func(string) {})
+	if found := find(); err != nil || len(left) > 0 || !found.NothingLeft() || found.Namespace == nil || requests() > 0 {
+		t.Errorf("%v, left: %v, %+v, and %d requests", err, left, found, requests())
+	}
+	w.device(name, unused.Joined()).refused(enrolment.UnknownDevice)
+	w.device(name, unused).refused(enrolment.UnknownToken)
+	if _, err := w.clusters.ClusterV1().ManagedClusters().Get(t.Context(), string(name), metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("a ManagedCluster is there again: %v", err)
+	}
+	w.device(name, others).joined()
 }
 
 // TestJoinerMayOnlyAsk: with the joining identity, whose password every token has, nobody reads specs, requests, or answers to others.

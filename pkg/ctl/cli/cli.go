@@ -128,6 +128,12 @@ func (o *Options) Terminal() (width, height int, ok bool) {
 	return width, height, err == nil
 }
 
+// Interactive reports whether somebody can be asked: In is a terminal.
+func (o *Options) Interactive() bool {
+	file, isFile := o.In.(*os.File)
+	return isFile && term.IsTerminal(int(file.Fd()))
+}
+
 // Style returns how Out is coloured.
 func (o *Options) Style() Style {
 	switch o.Color {

@@ -1,0 +1,67 @@
+package forget
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/apis/workwire/v1alpha1"
+)
+
+func TestDescribe(t *testing.T) {
+	now := time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
+	condition := func(kind, reason string, status metav1.ConditionStatus) metav1.Condition {
+		return metav1.Condition{Type: kind, Reason: reason, Status: status, Message: "as it is"}
+	}
+	work := func(name string, objects int) workv1.ManifestWork {
+		w := workv1.ManifestWork{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		for i := range objects {
+			w.Status.ResourceStatus.Manifests = append(w.Status.ResourceStatus.Manifests, workv1.ManifestCondition{
+				ResourceMeta: workv1.ManifestResourceMeta{Kind: "Role", Namespace: "shop", Name: fmt.Sprint("r", i)},
+				Conditions:   []metav1.Condition{condition(workv1.ManifestApplied, "Applied", metav1.ConditionTrue)},
+			})
+		}
+		return w
+	}
+	failed := work("failed", 1)
+	failed.Status.ResourceStatus.Manifests[0].Conditions[0].Status = metav1.ConditionFalse
+	wide := work("wide", 1)
+	wide.Status.ResourceStatus.Manifests[0].ResourceMeta = workv1.ManifestResourceMeta{Kind: "ClusterRole", Name: "all"}
+	deleted := work("old", 1)
+	deleted.DeletionTimestamp = &metav1.Time{Time: now.Add(-time.Hour)}
+	cluster := &clusterv1.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "rome", Annotations: map[string]string{
+		clusterv1.LastSeenAnnotationKey: "2026-03-01T12:00:00Z", v1alpha1.CertificateExpiresAnnotationKey: "2026-04-01T00:00:00Z",
+	}}}
+	cluster.Status.Conditions = []metav1.Condition{condition(clusterv1.ManagedClusterConditionWorksHeld, "SourceKnowsTooFew", metav1.ConditionTrue)}
+	ours := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "rome", Labels: map[string]string{clusterv1.NamespaceLabelKey: "rome"}}}
+	for name, c := range map[string]struct {
+		found *Found
+		want  string
+		left  bool
+	}{
+		"nothing": {found: &Found{Name: "rome", Namespace: &corev1.Namespace{}}, want: "Cluster rome has no ManagedCluster.\nThe hub has no works of it.\nEnded at the hub: .\n" +
+			"Kept: the namespace rome, which the hub has not made.\n"},
+		"never heard from": {found: &Found{Name: "rome", Cluster: &clusterv1.ManagedCluster{}, Tokens: []string{"a"}, Hidden: []string{"CertificateSigningRequests"}}, left: true,
+			want: "Cluster rome was never heard from.\nThe hub has no works of it.\nEnded at the hub: 1 token, the ManagedCluster.\n" +
+				"Not looked for, because you may not list them: CertificateSigningRequests.\n"},
+		"all": {found: &Found{Name: "rome", Cluster: cluster, Namespace: ours, Requests: []string{"a", "b"}, Works: []workv1.ManifestWork{work("web", 10), failed, wide, deleted}}, left: true,
+			want: "Cluster rome was last heard from 24h ago (2026-03-01T12:00:00Z).\n" +
+				"What the hub knows to be there stays there, and nobody looks after it:\n" +
+				"  failed: nothing that was reported\n" +
+				"  old: Role shop/r0 (deleted 60m ago: if the broker still has the deletion for the cluster, its return carries it out)\n" +
+				"  web: Role shop/r0, Role shop/r1, Role shop/r2, Role shop/r3, Role shop/r4, Role shop/r5, Role shop/r6, Role shop/r7 and 2 more\n" +
+				"  wide: ClusterRole all\n" +
+				"It also keeps works that the hub does not know: as it is\n" +
+				"Ended at the hub: 4 works, 2 CertificateSigningRequests, the ManagedCluster, the namespace rome with everything in it.\n" +
+				"Its certificate is valid at the broker until 2026-04-01T00:00:00Z: see docs/certificates.md, Revoke a certificate.\n"},
+	} {
+		if got := c.found.Describe(now); got != c.want || c.found.NothingLeft() == c.left {
+			t.Errorf("%s: nothing left: %v\n%s\nwant\n%s", name, c.found.NothingLeft(), got, c.want)
+		}
+	}
+}
