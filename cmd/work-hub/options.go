@@ -49,6 +49,7 @@ type options struct {
 	autoRegister     bool
 	autoAccept       bool
 	unreachableGrace time.Duration
+	clusterProfiles  string
 	requireBindings  bool
 	pendingDelay     time.Duration
 	readiness        bool
@@ -109,6 +110,8 @@ func (o *options) sections() []command.Section {
 			fs.BoolVar(&o.autoAccept, "auto-accept", o.autoAccept, "accept the clusters that --auto-register creates: every client that the broker accepts as a cluster gets its works")
 			fs.DurationVar(&o.unreachableGrace, "unreachable-grace", o.unreachableGrace, "how long a cluster is absent before it gets the taint "+
 				"cluster.open-cluster-management.io/unreachable, at least 1s; placements then select another cluster if they want a number of clusters")
+			fs.StringVar(&o.clusterProfiles, "cluster-profiles", o.clusterProfiles, "namespace in which the hub keeps a ClusterProfile (multicluster.x-k8s.io/v1alpha1) for each accepted cluster, see docs/clusters.md; "+
+				"its definition is in deploy/crds/optional (default none)")
 			fs.BoolVar(&o.requireBindings, "require-cluster-set-bindings", o.requireBindings, "placements and replica sets reach only clusters of the ManagedClusterSets that a ManagedClusterSetBinding binds to their namespace; "+
 				"false: whoever may write them in any namespace reaches all clusters")
 		}},
@@ -206,7 +209,7 @@ func (o *options) validate() []error {
 
 // flagOf puts the flags that set the fields of a hub.Config in place of these.
 var flagOf = strings.NewReplacer(
-	"AutoAccept", "--auto-accept", "AutoRegister", "--auto-register", "ClusterSelector", "--cluster-selector", "Controllers", "--controllers",
+	"AutoAccept", "--auto-accept", "ClusterProfiles", "--cluster-profiles", "AutoRegister", "--auto-register", "ClusterSelector", "--cluster-selector", "Controllers", "--controllers",
 	"Election.Disabled", "--disable-leader-election", "Election.Name", "--leader-election-name")
 
 // hubConfig returns what the flags say.
@@ -215,7 +218,7 @@ func (o *options) hubConfig() *hub.Config {
 		Source: wire.SourceID(o.source), Topics: o.broker.Topics, Election: o.leader, ClusterSelector: o.selector, Controllers: o.controllers,
 		AutoRegister: o.autoRegister, AutoAccept: o.autoAccept, KeepAlive: o.broker.KeepAlive, UnreachableGrace: o.unreachableGrace,
 		PendingDelay: o.pendingDelay, WithoutClusterSets: !o.requireBindings, WithoutReadiness: !o.readiness, Workers: o.workers,
-		ClusterGroupLabel: o.groupLabel, MaxClusterGroups: o.maxGroups,
+		ClusterProfiles: o.clusterProfiles, ClusterGroupLabel: o.groupLabel, MaxClusterGroups: o.maxGroups,
 	}
 }
 

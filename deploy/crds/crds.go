@@ -1,8 +1,8 @@
 // Package crds holds the CustomResourceDefinitions of the project.
 //
 // The YAML files in this directory are generated from pkg/apis (make generate) and can be applied
-// with kubectl as well. A hub needs those of [Hub], the cluster of an agent those of [Spoke], and may have those of
-// [SpokeOptional]:
+// with kubectl as well; optional has those of others. A hub needs those of [Hub], the cluster of an agent those of [Spoke], and each
+// may have those of [Optional] and [SpokeOptional]:
 //
 //	err := install.CRDs(ctx, config, crds.Hub()...)
 package crds
@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-//go:embed *.yaml
+//go:embed *.yaml optional/*.yaml
 var files embed.FS
 
 // Hub returns new copies of the definitions that a hub needs: ManifestWork, ManifestWorkReplicaSet,
@@ -44,6 +44,12 @@ func Spoke() []*apiextensionsv1.CustomResourceDefinition {
 // SpokeOptional returns new copies of the definitions that the cluster of an agent may have: ClusterClaim.
 func SpokeOptional() []*apiextensionsv1.CustomResourceDefinition {
 	return read("cluster.open-cluster-management.io_clusterclaims.yaml")
+}
+
+// Optional returns new copies of the definitions of others that a hub uses only if it is told to: ClusterProfile
+// (multicluster.x-k8s.io), for --cluster-profiles.
+func Optional() []*apiextensionsv1.CustomResourceDefinition {
+	return read("optional/multicluster.x-k8s.io_clusterprofiles.yaml")
 }
 
 // read decodes embedded files. It panics on one that cannot be read, which is an error of the

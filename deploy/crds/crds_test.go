@@ -16,7 +16,7 @@ import (
 )
 
 func all() []*apiextensionsv1.CustomResourceDefinition {
-	return slices.Concat(crds.Hub(), crds.Spoke(), crds.SpokeOptional())
+	return slices.Concat(crds.Hub(), crds.Spoke(), crds.SpokeOptional(), crds.Optional())
 }
 
 // The API server's own checks: structural schemas, defaults that fit them, the cost of rules.

@@ -244,6 +244,9 @@ func (h *Hub) buildGlobal(client versioned.Interface, recorder record.EventRecor
 		}
 		h.global = append(h.global, component{name: ControllerTTL, run: c.Run})
 	}
+	if err := h.buildProfiles(queues); err != nil {
+		return err
+	}
 	return h.buildJoins(client)
 }
 

@@ -126,6 +126,9 @@ type Config struct {
 	Workers int
 	// Joining lets clusters join over the broker (docs/join.md); it needs ControllerClusters. Default: none can.
 	Joining *Joining
+	// ClusterProfiles is the namespace in which the hub keeps a ClusterProfile for each accepted cluster, as the cluster manager
+	// [ClusterManager] (docs/clusters.md); it needs ControllerClusters. Default: none.
+	ClusterProfiles string
 	// HubAbsence, for tests; default 1m.
 	HubAbsence time.Duration
 	// InstanceInterval, for tests; default 30s.
@@ -202,6 +205,7 @@ func (c *Config) Validate() []error {
 	if c.Joining != nil && withoutClusters {
 		errs = append(errs, fmt.Errorf("Joining needs the controller %s, which Controllers disables", ControllerClusters))
 	}
+	errs = append(errs, c.validateProfiles(withoutClusters)...)
 	if c.ClusterSelector == nil {
 		return errs
 	}

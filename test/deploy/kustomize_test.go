@@ -74,7 +74,7 @@ func TestEveryFileIsApplied(t *testing.T) {
 		"deploy/kustomize/agent/trusted-keys", "deploy/kustomize/agent/signing", "deploy/kustomize/agent/unseal", "deploy/kustomize/agent/owner-policy",
 		// TestChartIsKustomize and TestJoinOfTheChart have these.
 		"deploy/kustomize/agent/join", "deploy/kustomize/hub/join",
-		"deploy/kustomize/hub/signing", "deploy/kustomize/hub/trusted-agents", "deploy/kustomize/hub/sealing")
+		"deploy/kustomize/hub/cluster-profiles", "deploy/kustomize/hub/signing", "deploy/kustomize/hub/trusted-agents", "deploy/kustomize/hub/sealing")
 	err := filepath.WalkDir(filepath.Join(c.root, "deploy"), func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -133,6 +133,7 @@ func TestEveryFileIsApplied(t *testing.T) {
 	for _, optional := range []string{"policies/nil-executor.yaml",
 		"kustomize/agent/ocm-rights/cluster-role.yaml", "kustomize/agent/admin-rights/rights.yaml", "kustomize/agent/impersonation/rights.yaml", "kustomize/agent/restrict-egress/network-policy.yaml",
 		"kustomize/agent/join/rights.yaml", "kustomize/hub/join/rights.yaml",
+		"crds/optional/multicluster.x-k8s.io_clusterprofiles.yaml", "kustomize/hub/cluster-profiles/namespace.yaml", "kustomize/hub/cluster-profiles/rights.yaml",
 		"kustomize/hub/restrict-egress/network-policy.yaml", "kustomize/hub/dashboard/rights.yaml",
 		"kustomize/hub/dashboard-service/service.yaml", "kustomize/hub/dashboard-service/network-policy.yaml"} {
 		c.run("kubectl apply --validate=strict -f deploy/" + optional)
