@@ -62,7 +62,7 @@ func latest(t *testing.T, f *fixture, change func(*clusterv1.ManagedCluster)) *c
 }
 
 func TestAskFor(t *testing.T) {
-	for answer, want := range map[string]bool{"rome\n": true, " rome \n": true, "rome": true, "y\n": false, "\n": false, "": false, "roma\n": false} {
+	for answer, want := range map[string]bool{"rome": true, "rome\n": true, "rome \n": true, "y\n": false, "\n": false, "": false, "roma\n": false} {
 		var out bytes.Buffer
 		err := askFor(strings.NewReader(answer), &out, "rome")
 		if (err == nil) != want || !strings.Contains(out.String(), "Type the name") {

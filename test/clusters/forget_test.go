@@ -174,6 +174,20 @@ func TestForget(t *testing.T) {
 	}
 }
 
+// attempt ends what the hub has of the cluster. If it is interrupted, that is after one step. It reports whether nothing is left.
+func (f *forgettable) attempt(interrupted bool) bool {
+	f.Helper()
+	ctx, end := context.WithCancel(f.Context())
+	defer end()
+	left, err := f.find().End(ctx, kit.Patience, func(what string) {
+		f.Log(what)
+		if interrupted {
+			end()
+		}
+	})
+	return err == nil && len(left) == 0
+}
+
 // TestForgetIsResumed: whatever ends the command, the next one goes on; works that were being deleted are ended, too, and what is
 // deleted while the cluster is away is not published.
 func TestForgetIsResumed(t *testing.T) {
@@ -187,24 +201,11 @@ func TestForgetIsResumed(t *testing.T) {
 	w.Applied(w.Works(0), "a", "b", "c")
 	a.Stop()
 	w.cluster("away", available(metav1.ConditionUnknown))
-	ctx, end := context.WithCancel(t.Context())
 	for n, done := 1, false; !done; n++ {
-		steps := 0
-		left, err := w.find().End(ctx, kit.Patience, func(what string) {
-			t.Log(n, what)
-			if steps++; steps == 1 && n < 5 {
-				end()
-			}
-		})
-		done = err == nil && len(left) == 0
-		if !done {
-			ctx, end = context.WithCancel(t.Context())
-		}
-		if n > 20 {
-			t.Fatalf("%v, left: %v", err, left)
+		if done = w.attempt(n < 5); n > 20 {
+			t.Fatal("it does not end")
 		}
 	}
-	end()
 	if found := w.find(); !found.NothingLeft() {
 		t.Errorf("left: %+v", found)
 	}

@@ -170,7 +170,7 @@ func (c *Controller) remove(ctx context.Context, p *unstructured.Unstructured) e
 	case err != nil:
 		return fmt.Errorf("delete ClusterProfile %s/%s: %w", c.cfg.Namespace, p.GetName(), err)
 	}
-	c.cfg.Logger.Info("ClusterProfile deleted", "cluster", p.GetName(), "namespace", c.cfg.Namespace)
+	c.cfg.Logger.Info("deleted a ClusterProfile", "cluster", p.GetName(), "namespace", c.cfg.Namespace)
 	return nil
 }
 
@@ -196,7 +196,7 @@ func (c *Controller) create(ctx context.Context, cluster *clusterv1.ManagedClust
 	case err != nil:
 		return nil, fmt.Errorf("create ClusterProfile %s/%s: %w", c.cfg.Namespace, cluster.Name, err)
 	}
-	c.cfg.Logger.Info("ClusterProfile created", "cluster", cluster.Name, "namespace", c.cfg.Namespace)
+	c.cfg.Logger.Info("created a ClusterProfile", "cluster", cluster.Name, "namespace", c.cfg.Namespace)
 	return created, nil
 }
 
