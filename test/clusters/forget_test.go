@@ -103,10 +103,10 @@ func available(status metav1.ConditionStatus) func(*clusterv1.ManagedCluster) bo
 }
 
 // TestForget: a cluster that was forgotten while it was away comes back, to a hub that registers clusters or not, that has restarted
-// meanwhile or not. It keeps its objects, also once it is registered again, until somebody decides.
+// meanwhile or not; and one that was connected. It keeps its objects, also once it is registered again, until somebody decides.
 func TestForget(t *testing.T) {
-	for name, c := range map[string]struct{ registers, restarts bool }{
-		"registering": {registers: true}, "by hand": {}, "by hand, restarted": {restarts: true},
+	for name, c := range map[string]struct{ registers, restarts, connected bool }{
+		"registering": {registers: true}, "by hand": {}, "by hand, restarted": {restarts: true}, "by hand, connected": {connected: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newForgettable(t)
@@ -121,10 +121,12 @@ func TestForget(t *testing.T) {
 			if why := w.find().Refusal(); why != "it is connected" {
 				t.Errorf("a cluster that is connected may be forgotten: %q", why)
 			}
-			a.Stop()
-			w.cluster("away", available(metav1.ConditionUnknown))
+			if !c.connected {
+				a.Stop()
+				w.cluster("away", available(metav1.ConditionUnknown))
+			}
 			found := w.find()
-			if text := found.Describe(time.Now()); found.Refusal() != "" || !strings.Contains(text, "  web: ConfigMap "+w.Targets[0]+"/a\n") || !strings.Contains(text, "2 works") {
+			if text := found.Describe(time.Now()); (found.Refusal() != "") != c.connected || !strings.Contains(text, "  web: ConfigMap "+w.Targets[0]+"/a\n") || !strings.Contains(text, "2 works") {
 				t.Errorf("refused for %q:\n%s", found.Refusal(), text)
 			}
 			w.forget()
@@ -134,7 +136,9 @@ func TestForget(t *testing.T) {
 			}
 			h.AwaitConnected()
 
-			a = w.StartAgent(0, keeping(dir))
+			if !c.connected {
+				a = w.StartAgent(0, keeping(dir))
+			}
 			if c.registers {
 				w.cluster("registered again, and a stranger", func(c *clusterv1.ManagedCluster) bool { return !c.Spec.HubAcceptsClient && available("True")(c) })
 			} else {
