@@ -88,14 +88,17 @@ func (b *Broker) Run(ctx context.Context) (err error) {
 	s := &server{
 		cfg: b.cfg, auth: auth, limiter: limiter, router: res.router, counters: counters,
 		logger: b.cfg.Logger, started: time.Now(), stopping: make(chan struct{}), inspect: b.inspect,
-		tracer: tracing.New(b.cfg.TracerProvider), roles: newRoles(),
+		tracer: tracing.New(b.cfg.TracerProvider), roles: newRoles(), revocations: res.revocations,
 	}
 	for _, l := range res.listeners {
+		if l.tls != nil {
+			s.tlsFiles = append(s.tlsFiles, l.tls)
+		}
 		b.addrs = append(b.addrs, l.socket.Addr().String())
 	}
 	operations := b.newOperations(res, s)
 	sampled := &collector{router: res.router, traffic: &s.traffic, store: res.store, limiter: limiter, reloader: operations.reloader, draining: &s.draining,
-		certificates: operations.revoker.tls, maxTotalBytes: b.cfg.MaxTotalBytes}
+		certificates: s.tlsFiles, maxTotalBytes: b.cfg.MaxTotalBytes}
 	handler, err := b.handler(promhttp.HandlerFor(newRegistry(counters, sampled, s.roles), promhttp.HandlerOpts{}), operations.reloader.status)
 	if err != nil {
 		return fmt.Errorf("start the broker: %w", err)

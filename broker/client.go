@@ -350,6 +350,12 @@ func (c *client) publish(h packet.Header, body []byte, owned bool) error {
 		}
 		return c.overReceiveMaximum(err)
 	}
+	if acl.Revocations(m.Topic) {
+		if code := c.revoke(m.Payload); m.QoS > 0 {
+			err = c.sess.Refuse(id, code)
+		}
+		return c.overReceiveMaximum(err)
+	}
 	if !owned {
 		m.Payload = bytes.Clone(m.Payload)
 	}

@@ -51,11 +51,14 @@ func authorityKey(authority *x509.Certificate) string {
 	return digest(string(authority.RawSubjectPublicKeyInfo))
 }
 
-// authoritiesOf returns the authorities at the ends of verified chains.
+// authoritiesOf returns the authorities in verified chains, also those that another one has certified: if that one is no longer there, the
+// certificate may be accepted by them.
 func authoritiesOf(chains [][]*x509.Certificate) (keys []string) {
 	for _, chain := range chains {
-		if key := authorityKey(chain[len(chain)-1]); !slices.Contains(keys, key) {
-			keys = append(keys, key)
+		for _, authority := range chain[1:] {
+			if key := authorityKey(authority); !slices.Contains(keys, key) {
+				keys = append(keys, key)
+			}
 		}
 	}
 	return keys

@@ -40,14 +40,14 @@ type listener struct {
 }
 
 // listen opens the socket of a listener.
-func listen(cfg Listener, logger *slog.Logger) (*listener, error) {
+func listen(cfg Listener, sent *revocations, logger *slog.Logger) (*listener, error) {
 	proxies, err := cfg.proxies()
 	if err != nil {
 		return nil, fmt.Errorf("listener %s: %w", cfg.Address, err)
 	}
 	l := &listener{id: cfg.Address, path: cfg.WebSocketPath, proxies: proxies, logger: logger, conns: map[net.Conn]struct{}{}, done: make(chan struct{})}
 	if cfg.TLS != nil {
-		files, err := newTLSFiles(*cfg.TLS, logger)
+		files, err := newTLSFiles(*cfg.TLS, sent, logger)
 		if err != nil {
 			return nil, fmt.Errorf("listener %s: %w", cfg.Address, err)
 		}

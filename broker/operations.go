@@ -16,7 +16,7 @@ func (b *Broker) newOperations(res *resources, s *server) *operations {
 	s.drain(b.cfg.Drain)
 	o := &operations{
 		server:  s,
-		revoker: &revoker{auth: s.auth, router: res.router, logger: b.cfg.Logger},
+		revoker: &revoker{auth: s.auth, router: res.router, tls: s.tlsFiles, logger: b.cfg.Logger},
 		reloader: newReloader(b.cfg, func(next Config) error {
 			if err := s.auth.configure(next); err != nil {
 				return err
@@ -26,11 +26,6 @@ func (b *Broker) newOperations(res *resources, s *server) *operations {
 			s.drain(next.Drain)
 			return nil
 		}),
-	}
-	for _, l := range res.listeners {
-		if l.tls != nil {
-			o.revoker.tls = append(o.revoker.tls, l.tls)
-		}
 	}
 	return o
 }

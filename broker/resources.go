@@ -18,11 +18,12 @@ const databaseFile = "broker.db"
 
 // resources are the files and ports of a running broker.
 type resources struct {
-	store     *statestore.Store // nil without a data directory
-	router    *session.Router
-	listeners []*listener
-	http      net.Listener // nil if not served
-	served    bool         // serveMQTT closes the listeners
+	store       *statestore.Store // nil without a data directory
+	router      *session.Router
+	revocations *revocations
+	listeners   []*listener
+	http        net.Listener // nil if not served
+	served      bool         // serveMQTT closes the listeners
 }
 
 // openResources opens all files and ports, or none.
@@ -55,8 +56,11 @@ func openResources(cfg Config) (res *resources, err error) {
 	if err != nil {
 		return res, err
 	}
+	if res.revocations, err = openRevocations(cfg.DataDir, cfg.Logger); err != nil {
+		return res, err
+	}
 	for _, c := range cfg.Listeners {
-		l, err := listen(c, cfg.Logger)
+		l, err := listen(c, res.revocations, cfg.Logger)
 		if err != nil {
 			return res, err
 		}

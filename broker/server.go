@@ -25,9 +25,12 @@ type server struct {
 	logger   *slog.Logger
 	tracer   *tracing.Tracer // nil: none
 	roles    roles
+	tlsFiles []*tlsFiles                  // of the listeners
 	stopping chan struct{}                // closed when the broker begins to stop
 	draining atomic.Pointer[packet.Error] // tells clients to go; nil unless the broker drains
 	onStop   atomic.Pointer[packet.Error] // tells clients to go when the broker stops; nil: to come back
+
+	revocations *revocations
 
 	conns sync.Map // of *client, by session id; a connection waits for the end of the previous one
 

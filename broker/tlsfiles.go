@@ -19,8 +19,9 @@ import (
 // tlsFiles loads the TLS configuration of a listener, and reloads it when its files change. It is
 // safe for concurrent use.
 type tlsFiles struct {
-	files  ListenerTLS
-	logger *slog.Logger
+	files       ListenerTLS
+	revocations *revocations // that sources have sent
+	logger      *slog.Logger
 
 	mu        sync.Mutex
 	stamps    tlsStamps
@@ -28,17 +29,21 @@ type tlsFiles struct {
 	lastError string    // of the last reload; a repeated error is logged once
 }
 
-// tlsStamps are the stamps of certificate, key, client CA and revocation lists.
-type tlsStamps [4]filestamp.Stamp
+// tlsStamps are the stamps of certificate, key, client CA and revocation lists, and the version of [revocations].
+type tlsStamps struct {
+	files       [4]filestamp.Stamp
+	revocations uint64
+}
 
 // newTLSFiles loads the files, so that a broker does not start with unusable ones.
-func newTLSFiles(files ListenerTLS, logger *slog.Logger) (*tlsFiles, error) {
-	t := &tlsFiles{files: files, logger: logger}
-	stamps, err := t.stat()
+func newTLSFiles(files ListenerTLS, sent *revocations, logger *slog.Logger) (*tlsFiles, error) {
+	t := &tlsFiles{files: files, revocations: sent, logger: logger}
+	lists, version := sent.current()
+	stamps, err := t.stat(version)
 	if err != nil {
 		return nil, err
 	}
-	if t.state, err = loadTLS(files); err != nil {
+	if t.state, err = loadTLS(files, lists); err != nil {
 		return nil, err
 	}
 	t.stamps = stamps
@@ -58,14 +63,15 @@ func (t *tlsFiles) serverConfig() *tls.Config {
 func (t *tlsFiles) current() *tlsState {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	stamps, err := t.stat()
+	lists, version := t.revocations.current()
+	stamps, err := t.stat(version)
 	if err == nil && stamps == t.stamps {
 		t.lastError = ""
 		return t.state
 	}
 	if err == nil {
 		var state *tlsState
-		if state, err = loadTLS(t.files); err == nil {
+		if state, err = loadTLS(t.files, lists); err == nil {
 			t.logger.Info("TLS files reloaded", "certFile", t.files.CertFile)
 			t.stamps, t.state, t.lastError = stamps, state, ""
 			return state
@@ -90,12 +96,13 @@ func earliestExpiry(listeners []*tlsFiles) (earliest time.Time) {
 	return earliest
 }
 
-func (t *tlsFiles) stat() (stamps tlsStamps, err error) {
+func (t *tlsFiles) stat(version uint64) (stamps tlsStamps, err error) {
+	stamps.revocations = version
 	for i, path := range []string{t.files.CertFile, t.files.KeyFile, t.files.ClientCAFile, t.files.CRLFile} {
 		if path == "" {
 			continue
 		}
-		if stamps[i], err = filestamp.Of(path); err != nil {
+		if stamps.files[i], err = filestamp.Of(path); err != nil {
 			return stamps, fmt.Errorf("read a TLS file: %w", err)
 		}
 	}
@@ -108,10 +115,12 @@ type tlsState struct {
 	revoked map[string]struct{} // by revocationKey
 	ended   map[string]struct{} // revoked ones by certificateKey
 
-	authorities map[string]struct{} // of client certificates, by authorityKey
+	clientAuthorities []*x509.Certificate
+	authorities       map[string]struct{} // the same by authorityKey
 }
 
-func loadTLS(files ListenerTLS) (*tlsState, error) {
+// loadTLS reads the files. Certificates are also revoked by the lists of its authorities in sent.
+func loadTLS(files ListenerTLS, sent []*x509.RevocationList) (*tlsState, error) {
 	cert, err := tls.LoadX509KeyPair(files.CertFile, files.KeyFile)
 	if err != nil {
 		return nil, fmt.Errorf("load certificate %s with key %s: %w", files.CertFile, files.KeyFile, err)
@@ -124,7 +133,7 @@ func loadTLS(files ListenerTLS) (*tlsState, error) {
 	if err != nil {
 		return nil, fmt.Errorf("CA of client certificates: %w", err)
 	}
-	s.config.ClientCAs, s.authorities = x509.NewCertPool(), map[string]struct{}{}
+	s.config.ClientCAs, s.authorities, s.clientAuthorities = x509.NewCertPool(), map[string]struct{}{}, authorities
 	for _, a := range authorities {
 		s.config.ClientCAs.AddCert(a)
 		s.authorities[authorityKey(a)] = struct{}{}
@@ -135,13 +144,19 @@ func loadTLS(files ListenerTLS) (*tlsState, error) {
 	}
 	// A client presents its certificate for every connection, since it may be revoked by then.
 	s.config.SessionTicketsDisabled = true
-	if files.CRLFile == "" {
-		return s, nil
+	s.revoked, s.ended = map[string]struct{}{}, map[string]struct{}{}
+	if files.CRLFile != "" {
+		if s.revoked, err = readRevocations(files.CRLFile, authorities); err != nil {
+			return nil, fmt.Errorf("revocation lists: %w", err)
+		}
 	}
-	if s.revoked, err = readRevocations(files.CRLFile, authorities); err != nil {
-		return nil, fmt.Errorf("revocation lists: %w", err)
+	for _, serial := range serials(sent, authorities) {
+		// Also those of other authorities: while one is replaced, the hub has the key of the next one only. Each of them could issue a
+		// certificate with which to take over the same sessions.
+		for _, a := range authorities {
+			s.revoked[revocationKey(a.RawSubject, serial)] = struct{}{}
+		}
 	}
-	s.ended = map[string]struct{}{}
 	for key := range s.revoked {
 		s.ended[certificateKey(key)] = struct{}{}
 	}

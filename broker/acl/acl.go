@@ -15,7 +15,8 @@
 //	monitor       nothing                              $SYS/…
 //	observer      nothing                              the events and broadcasts above, without a "$share/" prefix
 //
-// A join answer is read by whoever knows its id, which is random: no filter has a "+" in the place of it.
+// A join answer is read by whoever knows its id, which is random: no filter has a "+" in the place of it. With the id "-" it is for the
+// broker, and read by nobody: a revocation list, see [Revocations].
 //
 // The words "sources" and "clusters" are configuration of the clients: any word of lower-case
 // letters is allowed in their place. A subscription may have a "$share/<group>/" prefix. Everything
@@ -149,7 +150,7 @@ func maySubscribe(id Identity, t topicFilter) bool {
 const (
 	wildcard = "+"
 	// instances stands for the cluster where the programs of a source find each other
-	// (docs/protocol.md, Instances).
+	// (docs/protocol.md, Instances), and for the id of what is not the answer to a request (Revocation).
 	instances = "-"
 	letters   = "abcdefghijklmnopqrstuvwxyz"
 
@@ -171,6 +172,9 @@ type topicFilter struct {
 
 // joining reports whether clusters join by the topic.
 func (t topicFilter) joining() bool { return t.kind == joinRequests || t.kind == joinAnswers }
+
+// Revocations reports whether a topic that a source may publish to is that of its revocation list.
+func Revocations(topic string) bool { return strings.HasSuffix(topic, "/"+joinAnswers+"/"+instances) }
 
 func parse(topic string) (topicFilter, bool) {
 	var t topicFilter

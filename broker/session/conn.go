@@ -241,8 +241,8 @@ func (c *Conn) Publish(m *Message, packetID uint16) error {
 	return nil
 }
 
-// Refuse acknowledges a message of the client that was not published, with a reason code of 0x80 or
-// above. Acknowledgements keep the order of the client's messages. Refuse returns ErrReceiveMaximum
+// Refuse acknowledges a message of the client that was not published, with a reason code: 0x80 or
+// above, or 0 if the broker itself took it. Acknowledgements keep the order of the client's messages. Refuse returns ErrReceiveMaximum
 // if the client has too many unacknowledged messages.
 func (c *Conn) Refuse(packetID uint16, code byte) error {
 	c.router.mu.Lock()

@@ -29,7 +29,7 @@ const (
 	formerFiles  = "former"
 )
 
-// extensions are the extensions of an authority's files. The certificate is written last and
+// extensions are the extensions of an authority's files. In that of the certificate, cross certificates follow it. The certificate is written last and
 // deleted first: the other files are ignored without it.
 var extensions = []string{".key", ".crl", ".crt"}
 
@@ -82,6 +82,13 @@ func (a *authorities) read(name string) (*issuer, error) {
 		return nil, fmt.Errorf("authority: %s is not the certificate of an authority, or has no subject key id", certFile)
 	}
 	i := &issuer{cert: pair.Leaf, key: key}
+	for _, der := range pair.Certificate[1:] {
+		cross, err := x509.ParseCertificate(der)
+		if err != nil {
+			return nil, fmt.Errorf("authority: %s: %w", certFile, err)
+		}
+		i.cross = append(i.cross, cross)
+	}
 	data, err := os.ReadFile(a.path(name + ".crl"))
 	if errors.Is(err, os.ErrNotExist) {
 		return i, nil
@@ -108,7 +115,7 @@ func (a *authorities) write(name string, i *issuer) error {
 	if err != nil {
 		return fmt.Errorf("authority: %w", err)
 	}
-	contents := map[string][]byte{".key": pemOf("PRIVATE KEY", key), ".crl": pemOf("X509 CRL", i.crl.Raw), ".crt": pemOf("CERTIFICATE", i.cert.Raw)}
+	contents := map[string][]byte{".key": pemOf("PRIVATE KEY", key), ".crl": pemOf("X509 CRL", i.crl.Raw), ".crt": i.chain(i.cert, i.cert.NotBefore)}
 	files := make([]file, 0, len(extensions))
 	for _, extension := range extensions {
 		files = append(files, file{name: name + extension, data: contents[extension], mode: 0o644})

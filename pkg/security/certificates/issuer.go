@@ -26,8 +26,11 @@ func skew(validity time.Duration) time.Duration { return min(maxSkew, validity/1
 // issuer is an authority: its certificate, its key and its revocation list.
 type issuer struct {
 	cert *x509.Certificate
-	key  crypto.Signer
-	crl  *x509.RevocationList
+	// cross are certificates for the same key that the authority before has issued, then those of that one, and so on. Whoever trusts one of
+	// those authorities only, verifies by them what this one issues.
+	cross []*x509.Certificate
+	key   crypto.Signer
+	crl   *x509.RevocationList
 }
 
 // newIssuer creates an authority with an empty revocation list.
@@ -44,13 +47,50 @@ func newIssuer(config Authority, now time.Time) (*issuer, error) {
 	// list by name.
 	template.Subject.CommonName = fmt.Sprintf("%s %x", config.Name, template.SubjectKeyId[:4])
 	template.KeyUsage = x509.KeyUsageCertSign | x509.KeyUsageCRLSign
-	template.IsCA, template.MaxPathLenZero = true, true
+	template.IsCA = true // without a maximum of the path length: the next authority is below it
 	cert, err := sign(template, template, key.Public(), key)
 	if err != nil {
 		return nil, fmt.Errorf("create an authority: %w", err)
 	}
 	i := &issuer{cert: cert, key: key}
 	return i, i.revoke(nil, now)
+}
+
+// crossSign adds the certificate of the next authority that i issues, and those of i, to next. It reports whether i may issue one: an
+// authority of a former version may issue no authorities.
+func (i *issuer) crossSign(next *issuer, now time.Time) (bool, error) {
+	if i.cert.MaxPathLen == 0 {
+		return false, nil
+	}
+	serial, err := newSerial()
+	if err != nil {
+		return false, err
+	}
+	template := &x509.Certificate{
+		SerialNumber: serial, Subject: next.cert.Subject, SubjectKeyId: next.cert.SubjectKeyId, BasicConstraintsValid: true, IsCA: true,
+		KeyUsage: next.cert.KeyUsage, NotBefore: now.Add(-maxSkew), NotAfter: next.cert.NotAfter,
+	}
+	if template.NotAfter.After(i.cert.NotAfter) {
+		template.NotAfter = i.cert.NotAfter
+	}
+	cross, err := sign(template, i.cert, next.key.Public(), i.key)
+	if err != nil {
+		return false, fmt.Errorf("certify the next authority: %w", err)
+	}
+	next.cross = append([]*x509.Certificate{cross}, i.cross...)
+	return true, nil
+}
+
+// chain returns a certificate of i in PEM, followed by those by which others verify it that trust a former authority only.
+func (i *issuer) chain(cert *x509.Certificate, now time.Time) []byte {
+	chain := pemOf("CERTIFICATE", cert.Raw)
+	for _, cross := range i.cross {
+		if !now.Before(cross.NotAfter) {
+			break // those after it are verified by it
+		}
+		chain = append(chain, pemOf("CERTIFICATE", cross.Raw)...)
+	}
+	return chain
 }
 
 // newTemplate returns the template of a certificate for a key that is valid from now on.
@@ -89,7 +129,7 @@ func (i *issuer) issue(want Certificate, now time.Time) (cert *x509.Certificate,
 	if err != nil {
 		return nil, nil, nil, fmt.Errorf("issue a certificate for %s: %w", want.Name, err)
 	}
-	return cert, pemOf("CERTIFICATE", cert.Raw), pemOf("PRIVATE KEY", keyDER), nil
+	return cert, i.chain(cert, now), pemOf("PRIVATE KEY", keyDER), nil
 }
 
 // certify issues a certificate for a key, for no longer than the authority is valid.
@@ -134,26 +174,35 @@ func usageOf(r Role) x509.ExtKeyUsage {
 	return x509.ExtKeyUsageClientAuth
 }
 
-// revoke adds serial numbers to the revocation list, and creates the list if there is none. The
-// list is valid as long as the authority: a list that is not renewed must not make brokers refuse
-// all clients.
+// revoke adds serial numbers to the revocation list, and creates the list if there is none.
 func (i *issuer) revoke(serials []*big.Int, now time.Time) error {
-	template := &x509.RevocationList{Number: big.NewInt(1), ThisUpdate: now.Add(-maxSkew), NextUpdate: i.cert.NotAfter}
+	number, entries := big.NewInt(1), []x509.RevocationListEntry(nil)
 	if i.crl != nil {
-		template.Number = new(big.Int).Add(i.crl.Number, big.NewInt(1))
-		template.RevokedCertificateEntries = i.crl.RevokedCertificateEntries
+		number, entries = new(big.Int).Add(i.crl.Number, big.NewInt(1)), i.crl.RevokedCertificateEntries
 	}
 	for _, serial := range serials {
 		if !i.hasRevoked(serial) {
-			template.RevokedCertificateEntries = append(template.RevokedCertificateEntries, x509.RevocationListEntry{SerialNumber: serial, RevocationTime: now})
+			entries = append(entries, x509.RevocationListEntry{SerialNumber: serial, RevocationTime: now})
 		}
 	}
-	der, err := x509.CreateRevocationList(rand.Reader, template, i.cert, i.key)
+	der, err := i.signRevocations(entries, number, now)
 	if err != nil {
-		return fmt.Errorf("create the revocation list of %s: %w", i.cert.Subject.CommonName, err)
+		return err
 	}
 	i.crl, err = x509.ParseRevocationList(der)
 	return err
+}
+
+// signRevocations returns a revocation list in DER. It is valid as long as the authority: a list that is not renewed must not make
+// brokers refuse all clients.
+func (i *issuer) signRevocations(entries []x509.RevocationListEntry, number *big.Int, now time.Time) ([]byte, error) {
+	der, err := x509.CreateRevocationList(rand.Reader, &x509.RevocationList{
+		Number: number, ThisUpdate: now.Add(-maxSkew), NextUpdate: i.cert.NotAfter, RevokedCertificateEntries: entries,
+	}, i.cert, i.key)
+	if err != nil {
+		return nil, fmt.Errorf("create the revocation list of %s: %w", i.cert.Subject.CommonName, err)
+	}
+	return der, nil
 }
 
 func (i *issuer) hasRevoked(serial *big.Int) bool {

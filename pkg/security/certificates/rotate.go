@@ -25,7 +25,7 @@ const (
 func (m *Manager) Rotate(step Step) (Report, error) {
 	var report Report
 	err := m.withAuthorities(false, func(a *authorities) error {
-		done, err := m.rotate(a, step)
+		done, err := m.rotate(a, step, &report)
 		if err != nil {
 			return err
 		}
@@ -35,13 +35,21 @@ func (m *Manager) Rotate(step Step) (Report, error) {
 	return report, err
 }
 
-func (m *Manager) rotate(a *authorities, step Step) (done string, err error) {
+func (m *Manager) rotate(a *authorities, step Step, report *Report) (done string, err error) {
 	switch {
 	case step == Trust && a.former != nil:
 		return "", errors.New("the last step of a replacement is missing: run --step=drop first")
 	case step == Trust && a.next == nil:
 		if a.next, err = newIssuer(m.config.Authority, m.now()); err != nil {
 			return "", err
+		}
+		crossed, err := a.current.crossSign(a.next, m.now())
+		if err != nil {
+			return "", err
+		}
+		if !crossed {
+			report.Warnings = append(report.Warnings, a.current.cert.Subject.CommonName+" may not certify the next authority: clusters that joined with a token, "+
+				"and are away until it is no longer trusted, need another one")
 		}
 		done = "created the next authority " + a.next.cert.Subject.CommonName
 		return done, a.write(nextFiles, a.next)

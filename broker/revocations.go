@@ -1,0 +1,157 @@
+package broker
+
+import (
+	"bytes"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/big"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"github.com/workwire/workwire/broker/packet"
+)
+
+// revocationsFile is the name of the file in [Config.DataDir] with the revocation lists that sources have sent.
+const revocationsFile = "revocations.crl"
+
+// revocations are the revocation lists that sources have sent: the newest of each authority. A list proves itself by its signature,
+// whoever sends it. It is safe for concurrent use.
+type revocations struct {
+	path   string // "": they are kept in memory
+	logger *slog.Logger
+
+	mu      sync.Mutex
+	lists   []*x509.RevocationList // never changed in place
+	version uint64                 // changes with lists
+}
+
+// openRevocations reads the lists in a directory. A file that cannot be read is an error: what it revokes would be accepted.
+func openRevocations(dir string, logger *slog.Logger) (*revocations, error) {
+	r := &revocations{logger: logger}
+	if dir == "" {
+		return r, nil
+	}
+	r.path = filepath.Join(dir, revocationsFile)
+	err := readPEM(r.path, "X509 CRL", func(der []byte) error {
+		list, err := x509.ParseRevocationList(der)
+		r.lists = append(r.lists, list)
+		return err
+	})
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("revocation lists that sources have sent: %w", err)
+	}
+	return r, nil
+}
+
+// current returns the lists, and a number that changes with them.
+func (r *revocations) current() ([]*x509.RevocationList, uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.lists, r.version
+}
+
+// take puts a list of one of the authorities in force, in place of the one before. It returns an error if it is none, or older
+// than the one in force. Lists of authorities that are no longer there are forgotten.
+func (r *revocations) take(der []byte, authorities []*x509.Certificate) error {
+	list, err := x509.ParseRevocationList(bytes.Clone(der)) // it refers to the buffer, and is kept
+	if err != nil {
+		return fmt.Errorf("read the list: %w", err)
+	}
+	if list.Number == nil || !isSigned(list, authorities) {
+		return errors.New("the list has no number, or is not signed by an authority in clientCAFile")
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	next := []*x509.RevocationList{list}
+	for _, have := range r.lists {
+		if !bytes.Equal(have.RawIssuer, list.RawIssuer) || !bytes.Equal(have.AuthorityKeyId, list.AuthorityKeyId) {
+			if isSigned(have, authorities) {
+				next = append(next, have)
+			}
+			continue
+		}
+		switch {
+		case bytes.Equal(have.Raw, list.Raw):
+			return nil
+		case have.Number.Cmp(list.Number) >= 0:
+			return fmt.Errorf("the list has the number %s, and the one in force %s", list.Number, have.Number)
+		}
+	}
+	if err := r.write(next); err != nil {
+		return err
+	}
+	r.lists, r.version = next, r.version+1
+	r.logger.Info("revocation list taken", "authority", list.Issuer.CommonName, "number", list.Number.String(), "revoked", len(list.RevokedCertificateEntries))
+	return nil
+}
+
+// write replaces the file, which is on disk when it returns.
+func (r *revocations) write(lists []*x509.RevocationList) (err error) {
+	if r.path == "" {
+		return nil
+	}
+	var text bytes.Buffer
+	for _, list := range lists {
+		if err := pem.Encode(&text, &pem.Block{Type: "X509 CRL", Bytes: list.Raw}); err != nil {
+			return err
+		}
+	}
+	f, err := os.OpenFile(r.path+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text.Bytes())
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(r.path+".new", r.path); err != nil {
+		return err
+	}
+	dir, err := os.Open(filepath.Dir(r.path))
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}
+
+// isSigned reports whether one of the authorities has signed a list.
+func isSigned(list *x509.RevocationList, authorities []*x509.Certificate) bool {
+	return slices.ContainsFunc(authorities, func(a *x509.Certificate) bool {
+		return isIssuer(a, list) && list.CheckSignatureFrom(a) == nil
+	})
+}
+
+// serials returns the serial numbers in the lists that one of the authorities has signed.
+func serials(lists []*x509.RevocationList, authorities []*x509.Certificate) (revoked []*big.Int) {
+	for _, list := range lists {
+		if isSigned(list, authorities) {
+			for _, entry := range list.RevokedCertificateEntries {
+				revoked = append(revoked, entry.SerialNumber)
+			}
+		}
+	}
+	return revoked
+}
+
+// revoke takes a revocation list that a source has published, and returns the reason code for it. It is in force within a second.
+func (c *client) revoke(der []byte) byte {
+	err := c.server.revocations.take(der, clientAuthorities(c.server.tlsFiles))
+	if err == nil {
+		return packet.Success
+	}
+	c.audit("revoke", accessDenied, "revocation list refused", "reason", err)
+	return packet.BadPayloadFormat
+}
+
+// clientAuthorities returns the authorities of client certificates of all listeners.
+func clientAuthorities(listeners []*tlsFiles) (all []*x509.Certificate) {
+	for _, files := range listeners {
+		all = append(all, files.current().clientAuthorities...)
+	}
+	return all
+}
