@@ -70,3 +70,18 @@ func (m member) run(ctx context.Context) error {
 	}
 	return m.Run(ctx)
 }
+
+// refused has the certificate renewed that the broker refuses.
+func (m member) refused() {
+	if m.Membership != nil {
+		m.Refused()
+	}
+}
+
+// transport returns the connection of the agent, over which the hub also says when to renew.
+func (m member) transport(connection transport.Transport) transport.Transport {
+	if m.Membership == nil {
+		return connection
+	}
+	return m.Transport(connection)
+}

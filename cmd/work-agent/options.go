@@ -378,12 +378,12 @@ func (o *options) run(ctx context.Context) error {
 			if err != nil || ctx.Err() != nil {
 				return err
 			}
-			transport, err := mqtt.New(mqtt.Config{Broker: o.broker, ClientID: o.clientID, Logger: logger, Registerer: registry})
+			connection, err := mqtt.New(mqtt.Config{Broker: o.broker, ClientID: o.clientID, Logger: logger, Registerer: registry, Refused: member.refused})
 			if err != nil {
 				return err
 			}
 			config := o.agentConfig()
-			config.Transport, config.Kube, config.Term, config.Unseal = transport, kubeConfig, term, keys.unsealer
+			config.Transport, config.Kube, config.Term, config.Unseal = member.transport(connection), kubeConfig, term, keys.unsealer
 			config.TrustedKeys, config.Sign, config.Policy = keys.trusted, keys.sign, keys.policy
 			config.Audit, config.TracerProvider, config.Registerer, config.Logger = records, traces.TracerProvider(), registry, logger
 			a, err := agent.New(config)

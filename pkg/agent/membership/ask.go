@@ -12,11 +12,12 @@ import (
 	"github.com/workwire/workwire/pkg/transport/config"
 )
 
-// identity returns how to connect to ask for a certificate: with the one that there is, else as somebody who may only ask.
+// identity returns how to connect to ask for a certificate: with the one that there is, unless the broker has refused it, else as somebody
+// who may only ask.
 func (m *Membership) identity() config.Config {
 	broker := m.Broker()
 	broker.SessionExpiry = time.Second // nothing is to wait at the broker for a connection that asks once
-	if m.valid() {
+	if m.valid() && m.refusals() == 0 {
 		return broker
 	}
 	_, token := m.held()

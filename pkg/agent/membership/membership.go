@@ -70,6 +70,10 @@ type Membership struct {
 	secret *corev1.Secret // guarded by mu, and never changed
 	token  enrolment.Token
 	status error // guarded by mu: why there is no usable certificate
+	// refused is guarded by mu, and how often the broker has refused the certificate since it last accepted one.
+	refused int
+
+	renew chan renewal // holds one if the certificate is to be renewed before its time
 }
 
 // Open returns the membership that a Secret has. It returns an error that says what to do if there is no token that can be used.
@@ -82,7 +86,7 @@ func Open(ctx context.Context, cfg Config) (*Membership, error) {
 	}
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	cfg.Patience = cmp.Or(cfg.Patience, 20*time.Second)
-	m := &Membership{cfg: cfg, status: errors.New("the cluster has not joined yet")}
+	m := &Membership{cfg: cfg, status: errors.New("the cluster has not joined yet"), renew: make(chan renewal, 1)}
 	return m, m.read(ctx)
 }
 
@@ -136,9 +140,13 @@ func (m *Membership) Source() wire.SourceID {
 	return token.Source
 }
 
-// trusted returns the authorities to trust, in PEM: those that the hub named last, and those of the token.
+// trusted returns the authorities to trust, in PEM: those that the hub named last, and before the cluster has joined those of the token. Later
+// they may be ones that the hub trusts no longer.
 func trusted(secret *corev1.Secret, token enrolment.Token) []byte {
 	bundle := append([]byte(nil), secret.Data[corev1.ServiceAccountRootCAKey]...)
+	if len(bundle) > 0 && token.Key() == nil {
+		return bundle
+	}
 	for _, der := range token.Authorities {
 		bundle = append(bundle, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})...)
 	}
@@ -154,10 +162,15 @@ func certificate(secret *corev1.Secret, cluster wire.ClusterName) *x509.Certific
 	return pair.Leaf
 }
 
+// certificate returns the certificate of the cluster; nil without one.
+func (m *Membership) certificate() *x509.Certificate {
+	secret, _ := m.held()
+	return certificate(secret, m.cfg.Cluster)
+}
+
 // valid reports whether the Secret has a certificate that can be used now.
 func (m *Membership) valid() bool {
-	secret, _ := m.held()
-	cert := certificate(secret, m.cfg.Cluster)
+	cert := m.certificate()
 	return cert != nil && m.cfg.Now().Before(cert.NotAfter)
 }
 
@@ -181,22 +194,44 @@ func (m *Membership) Join(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Run renews the certificate when two thirds of its life have passed, until ctx ends; it returns nil then.
+// Run renews the certificate when two thirds of its life have passed, when another authority issues certificates, and when the broker
+// refuses it, until ctx ends; it returns nil then. Of the latter two it hears by [Membership.Transport] and [Membership.Refused].
 func (m *Membership) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		due := time.Time{}
-		secret, _ := m.held()
-		if cert := certificate(secret, m.cfg.Cluster); cert != nil {
+		if cert := m.certificate(); cert != nil {
 			due = RenewAt(cert, rand.Float64()) //nolint:gosec // spreads load
 		}
-		for wait := due.Sub(m.cfg.Now()); wait > 0; wait = due.Sub(m.cfg.Now()) {
-			if !sleep(ctx, min(wait, time.Hour)) { // the clock may be set
-				return nil
-			}
+		if !m.awaitRenewal(ctx, due) {
+			return nil
 		}
 		m.attempts(ctx)
 	}
 	return nil
+}
+
+// awaitRenewal returns when the certificate is to be renewed, at a time or before; false if ctx has ended.
+func (m *Membership) awaitRenewal(ctx context.Context, due time.Time) bool {
+	for {
+		wait := due.Sub(m.cfg.Now())
+		if wait <= 0 {
+			return ctx.Err() == nil
+		}
+		timer := time.NewTimer(min(wait, time.Hour)) // the clock may be set
+		select {
+		case <-timer.C:
+		case early := <-m.renew:
+			timer.Stop()
+			if cert := m.certificate(); cert == nil || cert.SerialNumber.Cmp(early.serial) != 0 {
+				continue // it was renewed meanwhile
+			}
+			m.cfg.Logger.Info("the certificate is renewed before its time", "reason", early.reason, "in", early.pause.Round(time.Second))
+			return sleep(ctx, early.pause)
+		case <-ctx.Done():
+			timer.Stop()
+			return false
+		}
+	}
 }
 
 // RenewAt returns when a certificate is renewed: at two thirds of its life, and up to a tenth of it later, by chance from 0 to 1, so

@@ -32,6 +32,10 @@ const (
 	WaitForApproval Reason = "WaitForApproval" // nobody has approved the CertificateSigningRequest
 	Busy            Reason = "Busy"            // the hub could not decide; ask again
 
+	// Renew is no answer to a request: the hub tells a cluster that another authority issues certificates now. The cluster's name is
+	// in the place of the id of the request.
+	Renew Reason = "Renew"
+
 	UnknownToken   Reason = "UnknownToken"   // no such token, or not proven
 	TokenExpired   Reason = "TokenExpired"   // it has expired
 	TokenUsed      Reason = "TokenUsed"      // others have used it up
@@ -55,6 +59,8 @@ type Answer struct {
 	Message string `json:"message,omitempty"`
 	// Challenge is what the next request must have.
 	Challenge []byte `json:"challenge,omitempty"`
+	// Authority is the key id of the authority that issues certificates now, with the reason [Renew].
+	Authority string `json:"authority,omitempty"`
 	// Certificate is the chain of the cluster's certificate, Trust the authorities to trust from now on; both in PEM.
 	Certificate []byte `json:"certificate,omitempty"`
 	Trust       []byte `json:"trust,omitempty"`

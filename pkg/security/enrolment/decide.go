@@ -61,6 +61,8 @@ type Known struct {
 	Deleting bool
 	// Expires is when its last certificate expires; zero if it got none.
 	Expires time.Time
+	// Valid is how many of its certificates have not expired.
+	Valid int
 }
 
 // Verdict is what a hub does with a request: refuse it, or ask for a certificate in its name.
@@ -88,6 +90,8 @@ func Decide(p Proven, grant *Grant, used int, known Known, rejoin time.Duration,
 		return refuse(Revoked, "%s was revoked on the hub", p.Cluster)
 	case known.Deleting:
 		return refuse(Busy, "the ManagedCluster %s is being deleted", p.Cluster)
+	case same && known.Valid >= MaxCertificates:
+		return refuse(Busy, "%s has %d certificates that have not expired, and does not use the last ones: remove the annotation workwire.dev/certificates of its ManagedCluster if it may have more", p.Cluster, known.Valid)
 	case same && known.Expires.IsZero():
 		return Verdict{Approve: grant != nil && p.Proves(*grant) && grant.Approve && known.Token == p.Token} // its approval may have been missed
 	case same && away <= rejoin:

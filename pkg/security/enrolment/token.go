@@ -172,6 +172,9 @@ func TopicsOf(t wire.Topics, source wire.SourceID) (Topics, error) {
 // Requests returns the topic of requests.
 func (t Topics) Requests() string { return t.word + "/" + t.source + "/joinrequests" }
 
+// Revocations returns the topic of the revocation list of the hub's authority, which the broker takes.
+func (t Topics) Revocations() string { return t.Answers("-") }
+
 // Answers returns the topic of the answers to the request with an id.
 func (t Topics) Answers(request string) string {
 	return t.word + "/" + t.source + "/joinanswers/" + request

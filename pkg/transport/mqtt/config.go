@@ -34,6 +34,9 @@ type Config struct {
 	// cannot share a Registerer: wrap it with a label.
 	Registerer prometheus.Registerer
 
+	// Refused is called each time the broker has refused the certificate of this client, and must not block. Optional.
+	Refused func()
+
 	// ReloadInterval is the interval at which the certificate files are read while connected, to
 	// reconnect when they have changed. Default 5 s.
 	ReloadInterval time.Duration

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"syscall"
 
 	"github.com/eclipse/paho.golang/autopaho"
@@ -175,6 +176,16 @@ var alertAdvices = map[tls.AlertError]string{
 	45:  "this client's certificate has expired: renew it (clientCertFile, clientKeyFile), or check the clocks",
 	48:  "the broker does not trust the authority of this client's certificate: give one of an authority that it does (clientCertFile), or add the authority to the broker's",
 	116: "the broker wants a client certificate: set clientCertFile and clientKeyFile",
+}
+
+// isCertificateRefused reports whether err is a TLS alert of the broker about the certificate of this client: it is bad, revoked, expired,
+// unknown, or of an authority that is.
+func isCertificateRefused(err error) bool {
+	var connection *net.OpError
+	if !errors.As(err, &connection) || connection.Op != "remote error" {
+		return false
+	}
+	return slices.ContainsFunc([]tls.AlertError{42, 44, 45, 46, 48}, func(alert tls.AlertError) bool { return connection.Err.Error() == alert.Error() })
 }
 
 // alertAdvice compares the text of alert, since its type is not exported by crypto/tls.

@@ -181,6 +181,9 @@ func (r *runner) connectPacket(ctx context.Context, p *paho.Connect) (*paho.Conn
 func (r *runner) connectFailed(err error) {
 	r.metrics.failures.WithLabelValues(failureConnect).Inc()
 	r.backoff.connectFailed(time.Now(), err)
+	if r.cfg.Refused != nil && isCertificateRefused(err) {
+		r.cfg.Refused()
+	}
 	level, args := r.failures.next("connect", connectError(err))
 	r.cfg.Logger.Log(context.Background(), level, "connect failed, retrying", append(args, "brokerHost", r.cfg.Broker.BrokerHost)...)
 }

@@ -21,9 +21,16 @@ const (
 	// CertificateExpiresAnnotationKey annotates a ManagedCluster with when the last certificate expires that it got over the
 	// broker, in RFC 3339. The hub writes it.
 	CertificateExpiresAnnotationKey = "workwire.dev/certificate-expires"
+	// CertificatesAnnotationKey annotates a ManagedCluster with the certificates that it got over the broker and that have not expired, and
+	// the last one, as JSON (package enrolment). The hub writes it.
+	CertificatesAnnotationKey = "workwire.dev/certificates"
 	// RevokedAnnotationKey annotates a ManagedCluster whose device gets no certificate any more, with when and why that was
-	// decided. workctl clusters revoke writes it.
+	// decided. workctl revoke writes it. The certificates that it has are revoked at the broker.
 	RevokedAnnotationKey = "workwire.dev/revoked"
+
+	// RevocationsConfigMap is the name of the ConfigMap in the hub's namespace with the certificates that are revoked: by the id of the source as
+	// JSON, and by the same with ".crl" appended as a revocation list in PEM.
+	RevocationsConfigMap = "workwire-revocations"
 
 	// FirstAnnotationKey annotates a CertificateSigningRequest of a cluster that has had no certificate: when it is issued, the
 	// hub accepts the cluster.

@@ -160,13 +160,15 @@ func (j *Joins) issued(ctx context.Context, csr *certificatesv1.CertificateSigni
 	if known.Revoked {
 		return nil
 	}
+	// Noted before the cluster has it: a certificate that is not noted cannot be revoked.
+	noted, added := enrolment.Note(issuedTo(cluster), enrolment.IssuedOf(cert), time.Now())
 	change := map[string]any{"metadata": map[string]any{"annotations": map[string]any{
-		v1alpha1.CertificateExpiresAnnotationKey: cert.NotAfter.UTC().Format(time.RFC3339),
+		v1alpha1.CertificateExpiresAnnotationKey: cert.NotAfter.UTC().Format(time.RFC3339), v1alpha1.CertificatesAnnotationKey: noted,
 	}}}
 	if csr.Annotations[v1alpha1.FirstAnnotationKey] == "true" && known.Expires.IsZero() {
 		change["spec"] = map[string]any{"hubAcceptsClient": true}
 	}
-	if !cert.NotAfter.Equal(known.Expires) {
+	if added {
 		patch, err := json.Marshal(change)
 		if err != nil {
 			return again(err)

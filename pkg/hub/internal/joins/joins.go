@@ -101,6 +101,9 @@ type Joins struct {
 
 	registering sync.Mutex // held while a cluster joins with a token
 
+	revised  chan struct{} // holds a token when the revocation list may have changed, or the broker may not have it
+	revoking sync.Mutex    // held while it is revised
+
 	mu    sync.Mutex
 	asked map[string]string // guarded by mu: the request that waits for a CertificateSigningRequest
 }
@@ -119,7 +122,7 @@ func New(cfg Config) (*Joins, error) {
 		cfg: cfg, topics: topics, challenges: enrolment.NewChallenges(), requests: make(chan enrolment.Proven, queued),
 		answers: flowcontrol.NewTokenBucketRateLimiter(perSec, 2*perSec), lines: flowcontrol.NewTokenBucketRateLimiter(10, 50),
 		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](100*time.Millisecond, 30*time.Second)),
-		asked: make(map[string]string),
+		asked: make(map[string]string), revised: make(chan struct{}, 1),
 		results: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: "workwire", Subsystem: "hub", Name: "join_requests_total",
 			Help: "Requests of clusters to join or to renew a certificate, by what became of them: Issued, Invalid, Dropped, or the reason of docs/join.md.",
@@ -139,14 +142,22 @@ func New(cfg Config) (*Joins, error) {
 			j.queue.Add(csr.Name)
 		}
 	}
-	_, err = j.csrs.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: changed, UpdateFunc: func(_, object any) { changed(object) }})
+	_, err = j.csrs.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: changed, UpdateFunc: func(_, object any) { changed(object) }, DeleteFunc: j.deleted})
 	if err == nil {
 		err = cfg.Clusters.AddIndexers(cache.Indexers{byToken: func(object any) ([]string, error) {
 			if m, err := meta.Accessor(object); err == nil && m.GetLabels()[v1alpha1.JoinTokenLabelKey] != "" {
 				return []string{m.GetLabels()[v1alpha1.JoinTokenLabelKey]}, nil
 			}
 			return nil, nil
+		}, revokedClusters: func(object any) ([]string, error) {
+			if cluster, ok := object.(*clusterv1.ManagedCluster); ok && isRevoked(cluster) {
+				return []string{"true"}, nil
+			}
+			return nil, nil
 		}})
+	}
+	if err == nil {
+		_, err = cfg.Clusters.AddEventHandler(j.changed)
 	}
 	if err == nil && cfg.Registerer != nil {
 		err = cfg.Registerer.Register(j.results)
@@ -175,8 +186,10 @@ func (j *Joins) Run(ctx context.Context) error {
 		group.Go(func() error { j.certify(ctx); return nil })
 	}
 	group.Go(func() error {
-		return j.cfg.Transport.Run(ctx, transport.Handler{Subscriptions: []string{j.topics.Requests()}, Received: j.receive})
+		return j.cfg.Transport.Run(ctx, transport.Handler{Subscriptions: []string{j.topics.Requests()}, Received: j.receive, Connected: j.connected})
 	})
+	group.Go(func() error { j.keepRevocations(ctx); return nil })
+	group.Go(func() error { j.tellToRenew(ctx); return nil })
 	return group.Wait()
 }
 
@@ -237,16 +250,7 @@ func (j *Joins) publish(ctx context.Context, a enrolment.Answer) {
 	if !j.answers.TryAccept() {
 		return
 	}
-	hub, err := j.cfg.Certificate()
-	if err == nil {
-		event, signErr := a.Sign(j.cfg.Source, hub)
-		if err = signErr; err == nil {
-			err = j.cfg.Transport.Publish(ctx, j.topics.Answers(a.Request), event)
-		}
-	}
-	if err != nil && ctx.Err() == nil && !j.quiet() {
-		j.cfg.Logger.Warn("a request to join was not answered", "error", err)
-	}
+	j.sendAnswer(ctx, a, time.Time{})
 }
 
 // grant returns what the hub has of a token; nil if it has none.
@@ -267,6 +271,16 @@ func (j *Joins) grant(id string) *enrolment.Grant {
 		return nil
 	}
 	return &g
+}
+
+// deleted forgets who waits for a CertificateSigningRequest that is gone.
+func (j *Joins) deleted(object any) {
+	if last, ok := object.(cache.DeletedFinalStateUnknown); ok {
+		object = last.Obj
+	}
+	if csr, ok := object.(*certificatesv1.CertificateSigningRequest); ok {
+		j.waiting(csr.Name)
+	}
 }
 
 // wait notes that a request waits for a CertificateSigningRequest.

@@ -72,7 +72,7 @@ func knownOf(cluster *clusterv1.ManagedCluster) enrolment.Known {
 	_, revoked := cluster.Annotations[v1alpha1.RevokedAnnotationKey]
 	return enrolment.Known{
 		Exists: true, Device: cluster.Annotations[v1alpha1.DeviceAnnotationKey], Token: cluster.Labels[v1alpha1.JoinTokenLabelKey], Revoked: revoked,
-		Deleting: cluster.DeletionTimestamp != nil, Expires: expires,
+		Deleting: cluster.DeletionTimestamp != nil, Expires: expires, Valid: enrolment.Valid(issuedTo(cluster), time.Now()),
 	}
 }
 
@@ -140,9 +140,15 @@ func (j *Joins) remember(ctx context.Context, p enrolment.Proven, cluster *clust
 		}
 		return err
 	}
+	annotations := map[string]any{v1alpha1.DeviceAnnotationKey: p.DeviceHash, v1alpha1.CertificateExpiresAnnotationKey: nil}
+	if cluster.Annotations[v1alpha1.DeviceAnnotationKey] != p.DeviceHash {
+		if err := j.retire(ctx, cluster); err != nil {
+			return err
+		}
+		annotations[v1alpha1.CertificatesAnnotationKey] = nil
+	}
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"resourceVersion": cluster.ResourceVersion, "labels": labels,
-		"annotations": map[string]any{v1alpha1.DeviceAnnotationKey: p.DeviceHash, v1alpha1.CertificateExpiresAnnotationKey: nil},
+		"resourceVersion": cluster.ResourceVersion, "labels": labels, "annotations": annotations,
 	}})
 	if err != nil {
 		return err

@@ -1,0 +1,253 @@
+package joins
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"slices"
+	"time"
+
+	cloudevents "github.com/cloudevents/sdk-go/v2/event"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
+	"github.com/workwire/workwire/pkg/apis/workwire/v1alpha1"
+	"github.com/workwire/workwire/pkg/security/certificates"
+	"github.com/workwire/workwire/pkg/security/enrolment"
+	"github.com/workwire/workwire/pkg/transport"
+)
+
+// revocationRetry is how long after a failure a revocation list is written or sent again.
+const revocationRetry = 10 * time.Second
+
+// revokedClusters is the index of ManagedClusters that are revoked; its one value is "true".
+const revokedClusters = "revoked"
+
+// revocations is what the ConfigMap has for a source. It is more than the ManagedClusters say: a certificate stays revoked when its
+// ManagedCluster is deleted.
+type revocations struct {
+	Revoked []enrolment.RevokedCertificate `json:"revoked"`
+	// crl is the list in DER; nil if there is none.
+	crl []byte
+}
+
+func isRevoked(cluster *clusterv1.ManagedCluster) bool {
+	if cluster == nil {
+		return false
+	}
+	_, revoked := cluster.Annotations[v1alpha1.RevokedAnnotationKey]
+	return revoked
+}
+
+func issuedTo(cluster *clusterv1.ManagedCluster) []enrolment.Issued {
+	return enrolment.ParseIssued(cluster.Annotations[v1alpha1.CertificatesAnnotationKey])
+}
+
+// changed has the revocation list looked at if what has changed of a cluster may change it.
+func (j *Joins) changed(before, after *clusterv1.ManagedCluster) {
+	was, is := isRevoked(before), isRevoked(after)
+	if was != is || is && before.Annotations[v1alpha1.CertificatesAnnotationKey] != after.Annotations[v1alpha1.CertificatesAnnotationKey] {
+		j.revise()
+	}
+}
+
+// revise has the revocation list looked at and sent.
+func (j *Joins) revise() {
+	select {
+	case j.revised <- struct{}{}:
+	default:
+	}
+}
+
+// keepRevocations keeps the ConfigMap and the broker up to date until ctx ends.
+func (j *Joins) keepRevocations(ctx context.Context) {
+	for ctx.Err() == nil {
+		var retry <-chan time.Time
+		crl, err := j.reviseRevocations(ctx, nil)
+		if err == nil {
+			err = j.sendRevocations(ctx, crl)
+		}
+		if err != nil && ctx.Err() == nil {
+			if !j.quiet() && !errors.Is(err, transport.ErrNotConnected) {
+				j.cfg.Logger.Warn("the revocation list was not brought to the broker, retrying", "error", err)
+			}
+			retry = time.After(revocationRetry)
+		}
+		select {
+		case <-j.revised:
+		case <-retry:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// reviseRevocations writes the ConfigMap if it is not as the ManagedClusters say, with more certificates that are revoked. It returns the list in
+// DER, nil if nothing was ever revoked.
+func (j *Joins) reviseRevocations(ctx context.Context, more []enrolment.RevokedCertificate) ([]byte, error) {
+	j.revoking.Lock()
+	defer j.revoking.Unlock()
+	stored, err := j.cfg.Core.ConfigMaps(j.cfg.Namespace).Get(ctx, v1alpha1.RevocationsConfigMap, metav1.GetOptions{})
+	absent := apierrors.IsNotFound(err)
+	if err != nil && !absent {
+		return nil, fmt.Errorf("read the ConfigMap %s: %w", v1alpha1.RevocationsConfigMap, err)
+	}
+	if absent {
+		stored = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.RevocationsConfigMap}}
+	}
+	have, err := j.readRevocations(stored)
+	if err != nil {
+		return nil, err
+	}
+	next, err := j.next(have, more, time.Now())
+	if err != nil || absent && len(next.Revoked) == 0 {
+		return nil, err
+	}
+	if slices.Equal(have.Revoked, next.Revoked) && bytes.Equal(have.crl, next.crl) {
+		return next.crl, nil
+	}
+	if err := j.storeRevocations(ctx, stored, next, absent); err != nil {
+		return nil, fmt.Errorf("write the ConfigMap %s: %w", v1alpha1.RevocationsConfigMap, err)
+	}
+	return next.crl, nil
+}
+
+// readRevocations returns what the ConfigMap has for this source.
+func (j *Joins) readRevocations(stored *corev1.ConfigMap) (r revocations, err error) {
+	key := string(j.cfg.Source)
+	if text := stored.Data[key]; text != "" {
+		if err := json.Unmarshal([]byte(text), &r); err != nil {
+			return r, fmt.Errorf("ConfigMap %s, key %s: %w; delete the key to begin with the ManagedClusters that are revoked now", stored.Name, key, err)
+		}
+	}
+	if block, _ := pem.Decode([]byte(stored.Data[key+".crl"])); block != nil {
+		r.crl = block.Bytes
+	}
+	return r, nil
+}
+
+// next returns what is revoked now. The list is signed again only if it changes, or is of another authority.
+func (j *Joins) next(have revocations, more []enrolment.RevokedCertificate, now time.Time) (revocations, error) {
+	var holders []enrolment.Holder
+	for _, cluster := range j.cfg.Clusters.LatestList(revokedClusters, "true") {
+		holders = append(holders, enrolment.Holder{Name: cluster.Name, Revoked: true, Issued: issuedTo(cluster)})
+	}
+	for _, r := range have.Revoked {
+		if cluster, ok := j.cfg.Clusters.Latest(types.NamespacedName{Name: r.Cluster}); ok && !isRevoked(cluster) {
+			holders = append(holders, enrolment.Holder{Name: cluster.Name, Issued: issuedTo(cluster)})
+		}
+	}
+	next := revocations{Revoked: enrolment.DecideRevoked(have.Revoked, holders, now), crl: have.crl}
+	for _, r := range more {
+		if !slices.Contains(next.Revoked, r) {
+			next.Revoked = append(next.Revoked, r)
+		}
+	}
+	if j.cfg.Authority == nil {
+		return next, nil
+	}
+	authority, err := j.cfg.Authority()
+	if err != nil {
+		return next, err
+	}
+	if have.crl == nil && len(next.Revoked) == 0 {
+		return next, nil
+	}
+	number := big.NewInt(now.UnixMilli()) // a ConfigMap that was deleted must not bring back a number
+	if last, err := x509.ParseRevocationList(have.crl); err == nil {
+		if slices.Equal(have.Revoked, next.Revoked) && authority.Leaf != nil && last.CheckSignatureFrom(authority.Leaf) == nil {
+			return next, nil
+		}
+		if last.Number.Cmp(number) >= 0 {
+			number.Add(last.Number, big.NewInt(1))
+		}
+	}
+	next.crl, err = sign(authority, next.Revoked, number, now)
+	return next, err
+}
+
+func sign(authority tls.Certificate, revoked []enrolment.RevokedCertificate, number *big.Int, now time.Time) ([]byte, error) {
+	serials := make([]*big.Int, 0, len(revoked))
+	for _, r := range revoked {
+		serial, ok := new(big.Int).SetString(r.Serial, 16)
+		if !ok {
+			return nil, fmt.Errorf("revoked certificate of %s: %.50q is no serial number", r.Cluster, r.Serial)
+		}
+		serials = append(serials, serial)
+	}
+	return certificates.RevocationList(authority, serials, number, now)
+}
+
+func (j *Joins) storeRevocations(ctx context.Context, stored *corev1.ConfigMap, r revocations, absent bool) error {
+	key := string(j.cfg.Source)
+	text, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	if stored.Data == nil {
+		stored.Data = map[string]string{}
+	}
+	stored.Data[key] = string(text)
+	if r.crl != nil {
+		stored.Data[key+".crl"] = string(pem.EncodeToMemory(&pem.Block{Type: "X509 CRL", Bytes: r.crl}))
+	}
+	maps := j.cfg.Core.ConfigMaps(j.cfg.Namespace)
+	if absent {
+		_, err = maps.Create(ctx, stored, metav1.CreateOptions{})
+	} else {
+		_, err = maps.Update(ctx, stored, metav1.UpdateOptions{}) // fails if another hub has changed it
+	}
+	return err
+}
+
+// sendRevocations sends a revocation list to the broker, which takes it in place of the one before.
+func (j *Joins) sendRevocations(ctx context.Context, crl []byte) error {
+	if crl == nil {
+		return nil
+	}
+	e := cloudevents.New()
+	e.SetID(enrolment.NewID())
+	e.SetType("dev.workwire.v1alpha1.joins.status.update_request")
+	e.SetSource(string(j.cfg.Source))
+	if err := e.SetData("application/pkix-crl", crl); err != nil {
+		return err
+	}
+	var nobody bool
+	var err error
+	if t, ok := j.cfg.Transport.(transport.SubscriberReporter); ok {
+		nobody, err = t.PublishReporting(ctx, j.topics.Revocations(), e)
+	} else {
+		err = j.cfg.Transport.Publish(ctx, j.topics.Revocations(), e)
+	}
+	if errors.Is(err, transport.ErrNotAuthorized) {
+		nobody, err = true, nil
+	}
+	if nobody {
+		j.cfg.Logger.Warn("this broker takes no revocation lists from hubs: give it the one in the ConfigMap, see docs/join.md", "configMap", v1alpha1.RevocationsConfigMap)
+	}
+	return err
+}
+
+// retire revokes the certificates of a device in whose place another one has joined.
+func (j *Joins) retire(ctx context.Context, cluster *clusterv1.ManagedCluster) error {
+	var more []enrolment.RevokedCertificate
+	for _, i := range issuedTo(cluster) {
+		if i.Expires.After(time.Now()) {
+			more = append(more, enrolment.RevokedCertificate{Cluster: cluster.Name, Serial: i.Serial, Expires: i.Expires})
+		}
+	}
+	if len(more) == 0 {
+		return nil
+	}
+	_, err := j.reviseRevocations(ctx, more)
+	j.revise() // sends it
+	return err
+}
