@@ -21,7 +21,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/workwire/workwire/broker"
 	"github.com/workwire/workwire/broker/acl"
@@ -371,23 +370,7 @@ func TestManyJoin(t *testing.T) {
 	group, ctx := errgroup.WithContext(t.Context())
 	group.SetLimit(50)
 	for i := range *joins {
-		group.Go(func() error {
-			name := wire.ClusterName(fmt.Sprintf("%s%d", prefix, i))
-			// Ten thousand API servers are more than a machine runs.
-			secrets := fake.NewSimpleClientset(&corev1.Secret{
-				ObjectMeta: metav1.ObjectMeta{Name: "join", Namespace: "default"}, Data: map[string][]byte{membership.TokenKey: []byte(token.String())},
-			}).CoreV1().Secrets("default")
-			m, err := membership.Open(ctx, membership.Config{
-				Secrets: secrets, Name: "join", Cluster: name, Patience: 10 * time.Second, Logger: kit.Logger(w).With("joiner", name),
-				Connect: func(broker config.Config, clientID string) (transport.Transport, error) {
-					return mqtt.New(mqtt.Config{Broker: broker, ClientID: clientID, Logger: kit.Logger(w).With("joiner", name)})
-				},
-			})
-			if err != nil {
-				return err
-			}
-			return m.Join(ctx)
-		})
+		group.Go(func() error { return w.simulate(wire.ClusterName(fmt.Sprintf("%s%d", prefix, i)), token).join(ctx) })
 	}
 	kit.NoError(t, group.Wait())
 	took := time.Since(began)
