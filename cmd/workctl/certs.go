@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/workwire/workwire/pkg/ctl/cli"
+	"github.com/workwire/workwire/pkg/ctl/join"
 	"github.com/workwire/workwire/pkg/runtime/command"
 	"github.com/workwire/workwire/pkg/security/certificates"
 )
@@ -298,10 +299,11 @@ var nextActions = map[certificates.Step]string{
 	certificates.Drop:  "next: distribute ca.crt to all users; after that, no user accepts the previous authority",
 }
 
-func rotateCommand(stdout, stderr io.Writer) *cobra.Command {
+func rotateCommand(o *cli.Options) *cobra.Command {
 	var (
-		f    files
-		step string
+		f     files
+		step  string
+		force bool
 	)
 	return command.New(command.Config{
 		Use:   "rotate-authority --config=FILE --step=trust|issue|drop",
@@ -310,9 +312,12 @@ func rotateCommand(stdout, stderr io.Writer) *cobra.Command {
 			"written files to all their users:\n" +
 			"  trust   create the next authority, and trust it besides the current one\n" +
 			"  issue   make the next authority the current one, and issue all certificates again\n" +
-			"  drop    no longer trust the previous authority",
+			"  drop    no longer trust the previous authority\n" +
+			"With --context or --kubeconfig of a hub, it says which clusters that joined with a token have not renewed\n" +
+			"their certificate yet; they do so by themselves. Repeat the step issue to see how far they are.",
 		Sections: []command.Section{f.writeSection(), {Title: "Replacement", Bind: func(fs *pflag.FlagSet) {
 			fs.StringVar(&step, "step", "", "trust, issue or drop, in this order; required")
+			fs.BoolVar(&force, "force", false, "drop the previous authority although clusters have not renewed their certificate; they are disconnected until they have")
 		}}},
 		Validate: func() []error {
 			errs := f.validate()
@@ -321,19 +326,60 @@ func rotateCommand(stdout, stderr io.Writer) *cobra.Command {
 			}
 			return errs
 		},
-		Run: f.with(func(manager *certificates.Manager) error {
+		Run: func(ctx context.Context) error {
+			manager, err := f.manager()
+			if err != nil {
+				return err
+			}
+			if certificates.Step(step) == certificates.Drop && !force {
+				behind, err := tellBehind(ctx, o, manager, io.Discard)
+				if err != nil {
+					return err
+				}
+				if behind > 0 {
+					return cli.Errorf("%d clusters have not renewed their certificate", behind).Do("repeat --step=issue to see which; or drop with --force: they are disconnected until they have renewed")
+				}
+			}
 			report, err := manager.Rotate(certificates.Step(step))
 			if report.Authority == "" && err == nil {
 				report.Authority = "unchanged, the step was taken before"
 			}
-			printReport(stdout, stderr, report)
+			printReport(o.Out, o.Err, report)
+			if err == nil {
+				_, err = tellBehind(ctx, o, manager, o.Out)
+			}
 			if err != nil {
 				return err
 			}
-			_, err = fmt.Fprintln(stdout, nextActions[certificates.Step(step)])
+			_, err = fmt.Fprintln(o.Out, nextActions[certificates.Step(step)])
 			return err
-		}),
+		},
 	})
+}
+
+// tellBehind prints which clusters of the hub that --kubeconfig or --context names have not renewed their certificate, and returns their
+// number: 0 if none is named.
+func tellBehind(ctx context.Context, o *cli.Options, manager *certificates.Manager, out io.Writer) (int, error) {
+	if o.Kubeconfig == "" && o.Context == "" {
+		return 0, nil
+	}
+	status, err := manager.Status()
+	if err != nil {
+		return 0, err
+	}
+	clients, err := clientsOf(o)
+	if err != nil {
+		return 0, err
+	}
+	behind, all, err := join.Behind(ctx, clients, status.Authorities[0].KeyID, time.Now()) // the current one is first
+	if err != nil {
+		return 0, cli.APIError("list the clusters", err)
+	}
+	_, err = fmt.Fprintf(out, "%d of %d clusters that joined with a token have a certificate of %s\n", all-len(behind), all, status.Authorities[0].Name)
+	if err == nil && len(behind) > 0 {
+		_, err = fmt.Fprintf(out, "not yet: %s\n", strings.Join(behind, ", "))
+	}
+	return len(behind), err
 }
 
 func revokeCommand(stdout io.Writer) *cobra.Command {

@@ -67,7 +67,7 @@ func newCommand(name string, streams cli.Streams) *cobra.Command {
 	)
 	certs := group("certs", "Issue and renew the certificates of hubs, brokers and agents from one authority")
 	certs.AddCommand(ensureCommand(streams.Out, streams.Err), showCommand(streams.Out), secretCommand(streams.Out),
-		rotateCommand(streams.Out, streams.Err), revokeCommand(streams.Out))
+		rotateCommand(options), revokeCommand(streams.Out))
 	add(root, groupSee, statusCommand(options), getCommand(options), describeCommand(options), explainCommand(options), waitCommand(options))
 	add(root, groupSteer, rolloutCommand(options), pauseCommand(options, true), pauseCommand(options, false), revokeClusterCommand(options), forgetCommand(options))
 	add(root, groupBroker, brokerCommands(options)...)
@@ -92,8 +92,8 @@ func asPlugin(cmd *cobra.Command) {
 	}
 }
 
-// offline are the commands that read and write files only, and the flags of all commands that they use.
-var offline = map[string][]string{"certs": {"color"}, "keys": {"color"}, "wrap": {"color", "namespace"}}
+// offline are the commands that read and write files only, and the flags of all commands that they use. One command of certs asks a hub.
+var offline = map[string][]string{"certs": {"color"}, "rotate-authority": {"color", "kubeconfig", "context"}, "keys": {"color"}, "wrap": {"color", "namespace"}}
 
 // ignored returns an error for the first flag of all commands that is set and has no effect on cmd.
 func ignored(cmd *cobra.Command, shared *pflag.FlagSet) (err error) {
@@ -101,7 +101,10 @@ func ignored(cmd *cobra.Command, shared *pflag.FlagSet) (err error) {
 	for top.HasParent() && top.Parent().HasParent() {
 		top = top.Parent()
 	}
-	used, ok := offline[top.Name()]
+	used, ok := offline[cmd.Name()]
+	if !ok {
+		used, ok = offline[top.Name()]
+	}
 	if !ok {
 		return nil
 	}

@@ -75,7 +75,7 @@ func (w *secured) cluster() string { return string(w.Clusters[1]) }
 func (w *secured) configure(others ...string) {
 	w.Helper()
 	text := fmt.Sprintf(`certificates:
-- {name: broker, role: broker, hosts: [127.0.0.1]}
+- {name: broker, role: broker, hosts: [127.0.0.1, broker.example.test]}
 - {name: hub, role: source, commonName: source.%s}
 - {name: %s, role: agent}
 %s`, w.Source, w.cluster(), strings.Join(others, "\n"))

@@ -2,6 +2,7 @@ package certificates
 
 import (
 	"cmp"
+	"encoding/hex"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -35,7 +36,9 @@ type Status struct {
 
 // AuthorityStatus is the status of one authority.
 type AuthorityStatus struct {
-	Name     string
+	Name string
+	// KeyID is the key id that its certificates name, in hexadecimal.
+	KeyID    string
 	NotAfter time.Time
 	// Place is its place in a replacement: "current", "next" or "former".
 	Place string
@@ -55,7 +58,7 @@ func (m *Manager) Status() (Status, error) {
 	}
 	places := map[string]string{currentFiles: "current", nextFiles: "next", formerFiles: "former"}
 	for _, p := range a.all() {
-		s := AuthorityStatus{Name: p.issuer.cert.Subject.CommonName, NotAfter: p.issuer.cert.NotAfter, Place: places[p.name]}
+		s := AuthorityStatus{Name: p.issuer.cert.Subject.CommonName, KeyID: hex.EncodeToString(p.issuer.cert.SubjectKeyId), NotAfter: p.issuer.cert.NotAfter, Place: places[p.name]}
 		if p.issuer.crl != nil {
 			s.Revoked = len(p.issuer.crl.RevokedCertificateEntries)
 		}
