@@ -205,11 +205,11 @@ func deleteTokenCommand(o *cli.Options, secrets func() (corev1client.SecretInter
 func revokeClusterCommand(o *cli.Options) *cobra.Command {
 	var reason string
 	cmd := leaf(&cobra.Command{
-		Use: "revoke CLUSTER... [--reason=TEXT]", Short: "Give clusters no certificate and no works any more", Args: cobra.MinimumNArgs(1),
+		Use: "revoke CLUSTER... [--reason=TEXT]", Short: "Cut clusters off: no connection, no certificate and no works any more", Args: cobra.MinimumNArgs(1),
 		Example: "  workctl revoke berlin --reason='stolen from the shop'",
 		Long: "Has the hub give clusters no certificate any more, whatever they ask with, and no works: it annotates the ManagedCluster with\n" +
-			"workwire.dev/revoked and sets hubAcceptsClient to false. The certificate that a cluster has stays valid at the broker until it\n" +
-			"expires, unless it is in the revocation list there, see docs/certificates.md.",
+			"workwire.dev/revoked and sets hubAcceptsClient to false. The hub sends work-broker a list of the certificates that the clusters have\n" +
+			"got, and their connections end within seconds. Other brokers are given that list, see docs/join.md.",
 		ValidArgsFunction: complete(o, clusters),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			client, err := clientsOf(o)
