@@ -19,16 +19,25 @@ import (
 // revocationsFile is the name of the file in [Config.DataDir] with the revocation lists that sources have sent.
 const revocationsFile = "revocations.crl"
 
-// revocations are the revocation lists that sources have sent: the newest of each authority. A list proves itself by its signature,
-// whoever sends it. It is safe for concurrent use.
+// revocations are the revocation lists that sources have sent: the newest of each authority from each source. A list proves itself by its
+// signature; several hubs may have one authority, and each revokes its clusters. It is safe for concurrent use.
 type revocations struct {
 	path   string // "": they are kept in memory
 	logger *slog.Logger
 
 	mu      sync.Mutex
-	lists   []*x509.RevocationList // never changed in place
-	version uint64                 // changes with lists
+	lists   []sentList // never changed in place
+	version uint64     // changes with lists
 }
+
+// sentList is a revocation list, and the id of the source that has sent it.
+type sentList struct {
+	*x509.RevocationList
+	source string
+}
+
+// sourceHeader is the PEM header with the source of a list.
+const sourceHeader = "Source"
 
 // openRevocations reads the lists in a directory. A file that cannot be read is an error: what it revokes would be accepted.
 func openRevocations(dir string, logger *slog.Logger) (*revocations, error) {
@@ -37,9 +46,9 @@ func openRevocations(dir string, logger *slog.Logger) (*revocations, error) {
 		return r, nil
 	}
 	r.path = filepath.Join(dir, revocationsFile)
-	err := readPEM(r.path, "X509 CRL", func(der []byte) error {
-		list, err := x509.ParseRevocationList(der)
-		r.lists = append(r.lists, list)
+	err := readPEM(r.path, "X509 CRL", func(block *pem.Block) error {
+		list, err := x509.ParseRevocationList(block.Bytes)
+		r.lists = append(r.lists, sentList{list, block.Headers[sourceHeader]})
 		return err
 	})
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -49,15 +58,15 @@ func openRevocations(dir string, logger *slog.Logger) (*revocations, error) {
 }
 
 // current returns the lists, and a number that changes with them.
-func (r *revocations) current() ([]*x509.RevocationList, uint64) {
+func (r *revocations) current() ([]sentList, uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.lists, r.version
 }
 
-// take puts a list of one of the authorities in force, in place of the one before. It returns an error if it is none, or older
-// than the one in force. Lists of authorities that are no longer there are forgotten.
-func (r *revocations) take(der []byte, authorities []*x509.Certificate) error {
+// take puts a list of one of the authorities in force, in place of the one before from the same source. It returns an error if it is none, or
+// older than that. Lists of authorities that are no longer there are forgotten.
+func (r *revocations) take(source string, der []byte, authorities []*x509.Certificate) error {
 	list, err := x509.ParseRevocationList(bytes.Clone(der)) // it refers to the buffer, and is kept
 	if err != nil {
 		return fmt.Errorf("read the list: %w", err)
@@ -67,10 +76,10 @@ func (r *revocations) take(der []byte, authorities []*x509.Certificate) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	next := []*x509.RevocationList{list}
+	next := []sentList{{list, source}}
 	for _, have := range r.lists {
-		if !bytes.Equal(have.RawIssuer, list.RawIssuer) || !bytes.Equal(have.AuthorityKeyId, list.AuthorityKeyId) {
-			if isSigned(have, authorities) {
+		if have.source != source || !bytes.Equal(have.RawIssuer, list.RawIssuer) || !bytes.Equal(have.AuthorityKeyId, list.AuthorityKeyId) {
+			if isSigned(have.RevocationList, authorities) {
 				next = append(next, have)
 			}
 			continue
@@ -86,18 +95,18 @@ func (r *revocations) take(der []byte, authorities []*x509.Certificate) error {
 		return err
 	}
 	r.lists, r.version = next, r.version+1
-	r.logger.Info("revocation list taken", "authority", list.Issuer.CommonName, "number", list.Number.String(), "revoked", len(list.RevokedCertificateEntries))
+	r.logger.Info("revocation list taken", "source", source, "authority", list.Issuer.CommonName, "number", list.Number.String(), "revoked", len(list.RevokedCertificateEntries))
 	return nil
 }
 
 // write replaces the file, which is on disk when it returns.
-func (r *revocations) write(lists []*x509.RevocationList) (err error) {
+func (r *revocations) write(lists []sentList) (err error) {
 	if r.path == "" {
 		return nil
 	}
 	var text bytes.Buffer
 	for _, list := range lists {
-		if err := pem.Encode(&text, &pem.Block{Type: "X509 CRL", Bytes: list.Raw}); err != nil {
+		if err := pem.Encode(&text, &pem.Block{Type: "X509 CRL", Headers: map[string]string{sourceHeader: list.source}, Bytes: list.Raw}); err != nil {
 			return err
 		}
 	}
@@ -127,9 +136,9 @@ func isSigned(list *x509.RevocationList, authorities []*x509.Certificate) bool {
 }
 
 // serials returns the serial numbers in the lists that one of the authorities has signed.
-func serials(lists []*x509.RevocationList, authorities []*x509.Certificate) (revoked []*big.Int) {
+func serials(lists []sentList, authorities []*x509.Certificate) (revoked []*big.Int) {
 	for _, list := range lists {
-		if isSigned(list, authorities) {
+		if isSigned(list.RevocationList, authorities) {
 			for _, entry := range list.RevokedCertificateEntries {
 				revoked = append(revoked, entry.SerialNumber)
 			}
@@ -140,7 +149,7 @@ func serials(lists []*x509.RevocationList, authorities []*x509.Certificate) (rev
 
 // revoke takes a revocation list that a source has published, and returns the reason code for it. It is in force within a second.
 func (c *client) revoke(der []byte) byte {
-	err := c.server.revocations.take(der, clientAuthorities(c.server.tlsFiles))
+	err := c.server.revocations.take(c.id.ID, der, clientAuthorities(c.server.tlsFiles))
 	if err == nil {
 		return packet.Success
 	}

@@ -31,9 +31,10 @@ func (k *certified) list(number int64, names ...string) string {
 func (k *certified) leaf(name string) *x509.Certificate { return k.tls(name).Certificates[0].Leaf }
 
 // TestRevocationsOfSources: a list that a source sends ends connections and sessions within seconds, stays in force after a restart
-// and besides that of the file, and ends with a newer list. One that is older, of nobody, or sent by an agent, changes nothing.
+// and besides those of the file and of another source, and ends with a newer list. One that is older, of nobody, or sent by an agent, changes nothing.
 func TestRevocationsOfSources(t *testing.T) {
-	k := startCertified(t, agentCert("c1"), agentCert("c2"), agentCert("c3"), certificates.Certificate{Name: "hub1", Role: certificates.Source})
+	k := startCertified(t, agentCert("c1"), agentCert("c2"), agentCert("c3"), certificates.Certificate{Name: "hub1", Role: certificates.Source},
+		certificates.Certificate{Name: "hub2", Role: certificates.Source})
 	hub, c1, c2 := k.dial("hub", k.tls("hub1")), k.dial("c1", k.tls("c1")), k.dial("c2", k.tls("c2"))
 	k.leave("away", k.tls("c1"))
 	if c2.publish(revocationsTopic, k.list(1, "c1")) != 0x87 {
@@ -55,6 +56,10 @@ func TestRevocationsOfSources(t *testing.T) {
 	if code := hub.publish(revocationsTopic, k.list(4)); code != 0x99 {
 		t.Errorf("an older list: %#x", code)
 	}
+	if code := k.dial("hub2", k.tls("hub2")).publish("sources/hub2/joinanswers/-", k.list(9)); code != 0 {
+		t.Errorf("the list of another hub with the same authority: %#x", code)
+	}
+	k.refused(k.tls("c1"), "is revoked")
 	if _, err := k.manager.Revoke("c3"); err != nil {
 		t.Fatal(err)
 	}

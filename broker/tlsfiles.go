@@ -120,7 +120,7 @@ type tlsState struct {
 }
 
 // loadTLS reads the files. Certificates are also revoked by the lists of its authorities in sent.
-func loadTLS(files ListenerTLS, sent []*x509.RevocationList) (*tlsState, error) {
+func loadTLS(files ListenerTLS, sent []sentList) (*tlsState, error) {
 	cert, err := tls.LoadX509KeyPair(files.CertFile, files.KeyFile)
 	if err != nil {
 		return nil, fmt.Errorf("load certificate %s with key %s: %w", files.CertFile, files.KeyFile, err)
@@ -238,8 +238,8 @@ func revocationKey(issuer []byte, serial *big.Int) string {
 
 func readCertificates(path string) ([]*x509.Certificate, error) {
 	var certs []*x509.Certificate
-	return certs, readPEM(path, "CERTIFICATE", func(der []byte) error {
-		cert, err := x509.ParseCertificate(der)
+	return certs, readPEM(path, "CERTIFICATE", func(block *pem.Block) error {
+		cert, err := x509.ParseCertificate(block.Bytes)
 		certs = append(certs, cert)
 		return err
 	})
@@ -249,8 +249,8 @@ func readCertificates(path string) ([]*x509.Certificate, error) {
 // the list of a replaced authority may be removed after the authority itself.
 func readRevocations(path string, authorities []*x509.Certificate) (map[string]struct{}, error) {
 	revoked := map[string]struct{}{}
-	return revoked, readPEM(path, "X509 CRL", func(der []byte) error {
-		list, err := x509.ParseRevocationList(der)
+	return revoked, readPEM(path, "X509 CRL", func(block *pem.Block) error {
+		list, err := x509.ParseRevocationList(block.Bytes)
 		if err != nil {
 			return err
 		}
@@ -276,7 +276,7 @@ func isIssuer(a *x509.Certificate, list *x509.RevocationList) bool {
 }
 
 // readPEM calls f for each PEM block of a type. A file without such a block is an error.
-func readPEM(path, blockType string, f func(der []byte) error) error {
+func readPEM(path, blockType string, f func(*pem.Block) error) error {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return err
@@ -287,7 +287,7 @@ func readPEM(path, blockType string, f func(der []byte) error) error {
 			continue
 		}
 		found = true
-		if err := f(block.Bytes); err != nil {
+		if err := f(block); err != nil {
 			return fmt.Errorf("%s: %w", path, err)
 		}
 	}
