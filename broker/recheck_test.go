@@ -21,6 +21,7 @@ import (
 type certified struct {
 	*testing.T
 	dir     string
+	data    string // of the broker
 	manager *certificates.Manager
 	broker  *brokertest.Running
 	log     *kit.Log
@@ -28,13 +29,13 @@ type certified struct {
 
 func startCertified(t *testing.T, certs ...certificates.Certificate) *certified {
 	t.Helper()
-	k := &certified{T: t, dir: t.TempDir(), log: &kit.Log{}}
+	k := &certified{T: t, dir: t.TempDir(), data: t.TempDir(), log: &kit.Log{}}
 	k.configure(certs...)
 	listener := broker.Listener{Address: "127.0.0.1:0", TLS: &broker.ListenerTLS{
 		CertFile: k.path("broker/tls.crt"), KeyFile: k.path("broker/tls.key"), ClientCAFile: k.path("broker/ca.crt"),
 		CRLFile: k.path("broker/ca.crl"), RequireClientCert: true,
 	}}
-	k.broker = brokertest.Start(t, broker.Config{Listeners: []broker.Listener{listener}, Users: users(), Logger: k.log.Logger()})
+	k.broker = brokertest.Start(t, broker.Config{Listeners: []broker.Listener{listener}, Users: users(), DataDir: k.data, Logger: k.log.Logger()})
 	return k
 }
 

@@ -52,7 +52,7 @@ func openRevocations(dir string, logger *slog.Logger) (*revocations, error) {
 		return err
 	})
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("revocation lists that sources have sent: %w", err)
+		return nil, fmt.Errorf("revocation lists that sources have sent: %w; delete the file: the hubs send their lists again when they connect", err)
 	}
 	return r, nil
 }
@@ -154,6 +154,9 @@ func (c *client) revoke(der []byte) byte {
 		return packet.Success
 	}
 	c.audit("revoke", accessDenied, "revocation list refused", "reason", err)
+	if errors.As(err, new(*os.PathError)) || errors.As(err, new(*os.LinkError)) {
+		return packet.ImplementationError // the disk; the source tries again
+	}
 	return packet.BadPayloadFormat
 }
 

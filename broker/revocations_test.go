@@ -5,9 +5,12 @@ import (
 	"crypto/x509"
 	"math/big"
 	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/workwire/workwire/broker"
 	"github.com/workwire/workwire/pkg/security/certificates"
 	"github.com/workwire/workwire/test/kit"
 )
@@ -132,4 +135,28 @@ func TestCrossSigned(t *testing.T) {
 	config = k.tls("c1")
 	config.RootCAs = away
 	k.dial("much later", config)
+}
+
+// TestDamagedRevocations: a broker that cannot read what is revoked does not start, and says what to do; one that cannot store a list does not say
+// that it has taken it.
+func TestDamagedRevocations(t *testing.T) {
+	dir := t.TempDir()
+	kit.NoError(t, os.WriteFile(filepath.Join(dir, "revocations.crl"), []byte("x"), 0o600))
+	b, err := broker.New(broker.Config{Listeners: []broker.Listener{{Address: "127.0.0.1:0"}}, Users: users(), DataDir: dir})
+	kit.NoError(t, err)
+	if err := b.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "delete the file") {
+		t.Errorf("started: %v", err)
+	}
+
+	k := startCertified(t, agentCert("c1"), certificates.Certificate{Name: "hub1", Role: certificates.Source})
+	kit.NoError(t, os.Mkdir(filepath.Join(k.data, "revocations.crl.new"), 0o700)) // in the way
+	hub, c1 := k.dial("hub", k.tls("hub1")), k.dial("c1", k.tls("c1"))
+	if code := hub.publish(revocationsTopic, k.list(1, "c1")); code != 0x83 {
+		t.Errorf("the list that is not stored: %#x", code)
+	}
+	kit.NoError(t, os.Remove(filepath.Join(k.data, "revocations.crl.new")))
+	if code := hub.publish(revocationsTopic, k.list(1, "c1")); code != 0 {
+		t.Errorf("the list afterwards: %#x", code)
+	}
+	c1.awaitEnd()
 }
