@@ -142,6 +142,8 @@ func (j *Joins) remember(ctx context.Context, p enrolment.Proven, cluster *clust
 	}
 	annotations := map[string]any{v1alpha1.DeviceAnnotationKey: p.DeviceHash, v1alpha1.CertificateExpiresAnnotationKey: nil}
 	if cluster.Annotations[v1alpha1.DeviceAnnotationKey] != p.DeviceHash {
+		j.revoking.Lock()
+		defer j.revoking.Unlock()
 		if err := j.retire(ctx, cluster); err != nil {
 			return err
 		}

@@ -72,7 +72,9 @@ func (j *Joins) revise() {
 func (j *Joins) keepRevocations(ctx context.Context) {
 	for ctx.Err() == nil {
 		var retry <-chan time.Time
+		j.revoking.Lock()
 		crl, err := j.reviseRevocations(ctx, nil)
+		j.revoking.Unlock()
 		if err == nil {
 			err = j.sendRevocations(ctx, crl)
 		}
@@ -91,10 +93,8 @@ func (j *Joins) keepRevocations(ctx context.Context) {
 }
 
 // reviseRevocations writes the ConfigMap if it is not as the ManagedClusters say, with more certificates that are revoked. It returns the list in
-// DER, nil if nothing was ever revoked.
+// DER, nil if nothing was ever revoked. The caller holds revoking.
 func (j *Joins) reviseRevocations(ctx context.Context, more []enrolment.RevokedCertificate) ([]byte, error) {
-	j.revoking.Lock()
-	defer j.revoking.Unlock()
 	stored, err := j.cfg.Core.ConfigMaps(j.cfg.Namespace).Get(ctx, v1alpha1.RevocationsConfigMap, metav1.GetOptions{})
 	absent := apierrors.IsNotFound(err)
 	if err != nil && !absent {
@@ -236,7 +236,8 @@ func (j *Joins) sendRevocations(ctx context.Context, crl []byte) error {
 	return err
 }
 
-// retire revokes the certificates of a device in whose place another one has joined.
+// retire revokes the certificates of a device in whose place another one joins. The caller holds revoking, until the ManagedCluster has them no
+// longer: what it has, and is not revoked, is accepted.
 func (j *Joins) retire(ctx context.Context, cluster *clusterv1.ManagedCluster) error {
 	var more []enrolment.RevokedCertificate
 	for _, i := range issuedTo(cluster) {
