@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -22,8 +23,9 @@ func TestTwoNamesOfOneCluster(t *testing.T) {
 	w := world.New(t, world.Options{Memory: true, Spokes: []*controlplane.Plane{plane, plane}})
 	id := func(c *agent.Config) { c.AgentID = w.BrokerHost }
 	sdk := w.StartSDK(w.Source)
-	stop := w.StartAgent(0, id).Stop
-	other := w.StartAgent(1, id)
+	first, other := w.StartAgent(0, id), w.StartAgent(1, id)
+	stop := first.Stop
+	kit.Eventually(t, "each has found the cluster without works", func() error { return errors.Join(first.Ready(), other.Ready()) })
 	kept := [2]map[string]string{}
 	for i, cluster := range w.Clusters {
 		works := sdk.ManifestWorks(string(cluster))

@@ -48,7 +48,7 @@ func TestInstallationGuide(t *testing.T) {
 				c.run(commands)
 			}
 			// What stays of the definitions is all, and nothing runs any more.
-			if definitions := c.run("kubectl get crd -o name | grep -c open-cluster-management.io"); strings.TrimSpace(definitions) != "8" {
+			if definitions := c.run("kubectl get crd -o name | grep -c open-cluster-management.io"); strings.TrimSpace(definitions) != "9" {
 				t.Errorf("%s definitions are left", definitions)
 			}
 			left := c.run("kubectl get all,clusterroles,clusterrolebindings -A -l app.kubernetes.io/part-of=workwire -o name | grep -v ^pod/ || true")

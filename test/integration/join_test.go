@@ -286,8 +286,8 @@ func TestForgetJoined(t *testing.T) {
 	t.Parallel()
 	w := newJoining(t, nil)
 	name := w.Clusters[1]
-	d := w.device(name, w.token(name, nil))
-	d.joined()
+	member, _ := w.connected(name, w.device(name, w.token(name, nil)).joined())
+	kit.True(t, "the cluster connects", member.up.Load)
 	unused := w.token(name, func(g *enrolment.Grant) { g.Replace = true })
 	others := w.token("", func(g *enrolment.Grant) { g.Clusters = []wire.ClusterName{name, "other"}; g.Uses = 2 })
 	requests := func() int {
@@ -309,6 +309,8 @@ func TestForgetJoined(t *testing.T) {
 	if found := find(); err != nil || len(left) > 0 || !found.NothingLeft() || found.Namespace == nil || requests() > 0 {
 		t.Errorf("%v, left: %v, %+v, and %d requests", err, left, found, requests())
 	}
+	kit.True(t, "its connection ends", func() bool { return !member.up.Load() })
+	member.refusedAnew(t, "without a ManagedCluster")
 	w.device(name, unused.Joined()).refused(enrolment.UnknownDevice)
 	w.device(name, unused).refused(enrolment.UnknownToken)
 	if _, err := w.clusters.ClusterV1().ManagedClusters().Get(t.Context(), string(name), metav1.GetOptions{}); !apierrors.IsNotFound(err) {

@@ -4,6 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -16,8 +19,10 @@ import (
 
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/apis/workwire/v1alpha1"
 	"github.com/workwire/workwire/pkg/ctl/cli"
 	"github.com/workwire/workwire/pkg/ctl/join"
+	"github.com/workwire/workwire/pkg/security/enrolment"
 )
 
 const (
@@ -34,7 +39,7 @@ const (
 // End ends everything, in an order in which the hub publishes nothing to the cluster, and no part that is left lets it in again. It
 // waits until the objects are gone, for timeout at most, and returns what is left. say is told what is done.
 func (f *Found) End(ctx context.Context, timeout time.Duration, say func(string)) (left []string, err error) {
-	for _, step := range []func(context.Context, func(string)) error{f.endTokens, f.exclude, f.endWorks, f.endCluster, f.endRequests, f.endWorks, f.endNamespace} {
+	for _, step := range []func(context.Context, func(string)) error{f.endTokens, f.exclude, f.endCertificates, f.endWorks, f.endCluster, f.endRequests, f.endWorks, f.endNamespace} {
 		if err := step(ctx, say); err != nil {
 			return nil, err
 		}
@@ -93,6 +98,40 @@ func (f *Found) exclude(ctx context.Context, say func(string)) error {
 		return nil
 	}
 	return err
+}
+
+// endCertificates revokes what the cluster could connect with, and waits until the hub keeps that on its own list: it is to hold when there is no
+// ManagedCluster.
+func (f *Found) endCertificates(ctx context.Context, say func(string)) error {
+	valid := f.certificates(time.Now())
+	if len(valid) == 0 {
+		return nil
+	}
+	err := join.Revoke(ctx, f.reader.Clients, f.Name, "forgotten", time.Now())
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return cli.APIError("revoke the certificates of the cluster", err)
+	}
+	listed := func(ctx context.Context) (bool, error) {
+		list, err := f.reader.Kube.CoreV1().ConfigMaps(f.hubNamespace).Get(ctx, v1alpha1.RevocationsConfigMap, metav1.GetOptions{})
+		if err != nil {
+			return false, ignoreNotFound(err)
+		}
+		all := strings.Join(slices.Collect(maps.Values(list.Data)), "\n")
+		return !slices.ContainsFunc(valid, func(i enrolment.Issued) bool { return !strings.Contains(all, strconv.Quote(i.Serial)) }), nil
+	}
+	err = wait.PollUntilContextTimeout(ctx, interval, hubPatience, true, listed)
+	switch {
+	case err == nil:
+		say("certificates of " + f.Name + ": on the revocation list of the hub")
+		return nil
+	case ctx.Err() != nil:
+		return err
+	}
+	return cli.Errorf("the hub has not put the certificates of %s on its revocation list within %s: the cluster could still connect", f.Name, hubPatience).
+		Do("see that the hub runs, with --join, and repeat this; or delete the annotation %s of the ManagedCluster, and revoke the certificate at the broker: docs/certificates.md", v1alpha1.CertificatesAnnotationKey)
 }
 
 // endWorks ends the works, also those that somebody creates meanwhile.

@@ -28,6 +28,7 @@ import (
 	"github.com/workwire/workwire/pkg/ctl/cli"
 	"github.com/workwire/workwire/pkg/ctl/fleet"
 	"github.com/workwire/workwire/pkg/ctl/join"
+	"github.com/workwire/workwire/pkg/security/enrolment"
 	"github.com/workwire/workwire/pkg/wire"
 )
 
@@ -158,14 +159,14 @@ func (f *Found) Describe(now time.Time) string {
 			line("It also keeps works that the hub does not know: %s", held.Message)
 		}
 	}
-	line("Ended at the hub: %s.", strings.Join(f.ends(), ", "))
+	line("Ended at the hub: %s.", strings.Join(f.ends(now), ", "))
 	if f.Namespace != nil && !f.ownsNamespace() {
 		line("Kept: the namespace %s, which the hub has not made.", f.Name)
 	}
 	if len(f.Hidden) > 0 {
 		line("Not looked for, because you may not list them: %s.", strings.Join(f.Hidden, ", "))
 	}
-	if f.Cluster != nil {
+	if f.Cluster != nil && len(f.certificates(now)) == 0 {
 		if at, err := time.Parse(time.RFC3339, f.Cluster.Annotations[v1alpha1.CertificateExpiresAnnotationKey]); err == nil && at.After(now) {
 			line("Its certificate is valid at the broker until %s: see docs/certificates.md, Revoke a certificate.", at.UTC().Format(time.RFC3339))
 		}
@@ -210,8 +211,17 @@ func holds(work *workv1.ManifestWork, now time.Time) string {
 	return text
 }
 
+// certificates returns those that the hub has noted of the cluster, and that have not expired.
+func (f *Found) certificates(now time.Time) []enrolment.Issued {
+	if f.Cluster == nil {
+		return nil
+	}
+	noted := enrolment.ParseIssued(f.Cluster.Annotations[v1alpha1.CertificatesAnnotationKey])
+	return slices.DeleteFunc(noted, func(i enrolment.Issued) bool { return !i.Expires.After(now) })
+}
+
 // ends names what is ended.
-func (f *Found) ends() []string {
+func (f *Found) ends(now time.Time) []string {
 	var all []string
 	count := func(n int, what string) {
 		switch {
@@ -224,6 +234,7 @@ func (f *Found) ends() []string {
 	count(len(f.Works), "work")
 	count(len(f.Tokens), "token")
 	count(len(f.Requests), "CertificateSigningRequest")
+	count(len(f.certificates(now)), "certificate")
 	if f.Cluster != nil {
 		all = append(all, "the ManagedCluster")
 	}

@@ -38,6 +38,10 @@ func TestDescribe(t *testing.T) {
 		clusterv1.LastSeenAnnotationKey: "2026-03-01T12:00:00Z", v1alpha1.CertificateExpiresAnnotationKey: "2026-04-01T00:00:00Z",
 	}}}
 	cluster.Status.Conditions = []metav1.Condition{condition(clusterv1.ManagedClusterConditionWorksHeld, "SourceKnowsTooFew", metav1.ConditionTrue)}
+	joined := &clusterv1.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "rome", Annotations: map[string]string{
+		v1alpha1.CertificateExpiresAnnotationKey: "2026-04-01T00:00:00Z",
+		v1alpha1.CertificatesAnnotationKey:       `[{"serial":"1","expires":"2026-03-01T00:00:00Z"},{"serial":"2","expires":"2026-04-01T00:00:00Z"}]`,
+	}}}
 	ours := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "rome", Labels: map[string]string{clusterv1.NamespaceLabelKey: "rome"}}}
 	for name, c := range map[string]struct {
 		found *Found
@@ -49,6 +53,8 @@ func TestDescribe(t *testing.T) {
 		"never heard from": {found: &Found{Name: "rome", Cluster: &clusterv1.ManagedCluster{}, Tokens: []string{"a"}, Hidden: []string{"CertificateSigningRequests"}}, left: true,
 			want: "Cluster rome was never heard from.\nThe hub has no works of it.\nEnded at the hub: 1 token, the ManagedCluster.\n" +
 				"Not looked for, because you may not list them: CertificateSigningRequests.\n"},
+		"joined with a token": {found: &Found{Name: "rome", Cluster: joined}, left: true,
+			want: "Cluster rome was never heard from.\nThe hub has no works of it.\nEnded at the hub: 1 certificate, the ManagedCluster.\n"},
 		"all": {found: &Found{Name: "rome", Cluster: cluster, Namespace: ours, Requests: []string{"a", "b"}, Works: []workv1.ManifestWork{work("web", 10), failed, wide, deleted}}, left: true,
 			want: "Cluster rome was last heard from 24h ago (2026-03-01T12:00:00Z).\n" +
 				"What the hub knows to be there stays there, and nobody looks after it:\n" +
