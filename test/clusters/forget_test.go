@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -22,7 +23,6 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/ctl/fleet"
 	"github.com/workwire/workwire/pkg/ctl/forget"
-	"github.com/workwire/workwire/pkg/ctl/join"
 	"github.com/workwire/workwire/pkg/hub"
 	"github.com/workwire/workwire/test/kit"
 	"github.com/workwire/workwire/test/kit/controlplane"
@@ -49,7 +49,7 @@ func newForgettable(t *testing.T) *forgettable {
 	_, err := f.namespaces().CoreV1().Namespaces().Patch(w.Context(), f.name, types.MergePatchType,
 		fmt.Appendf(nil, `{"metadata":{"labels":{%q:%q}}}`, clusterv1.NamespaceLabelKey, f.name), metav1.PatchOptions{})
 	kit.NoError(w, err)
-	kit.NoError(w, join.Accept(w.Context(), w.Client(), w.Clusters[0]))
+	accept(w, f.name)
 	w.Cleanup(func() {
 		_ = w.Client().ClusterV1().ManagedClusters().Delete(context.Background(), f.name, metav1.DeleteOptions{})
 	})
@@ -144,7 +144,7 @@ func TestForget(t *testing.T) {
 			} else {
 				kit.True(t, "the agent holds its works", func() bool { return a.Metric("workwire_agent_works_deletion_held") == 2 })
 			}
-			kit.NoError(t, join.Accept(t.Context(), w.Client(), w.Clusters[0]))
+			accept(w.World, w.name)
 			w.cluster("the hub says what is held", func(c *clusterv1.ManagedCluster) bool {
 				held := meta.FindStatusCondition(c.Status.Conditions, clusterv1.ManagedClusterConditionWorksHeld)
 				return held != nil && held.Status == metav1.ConditionTrue && held.Reason == workv1.ReasonSourceIdentityChanged && strings.Contains(held.Message, "2 works")
@@ -216,4 +216,17 @@ func TestForgetIsResumed(t *testing.T) {
 	a = w.StartAgent(0, keeping(dir))
 	kit.True(t, "the agent holds its works", func() bool { return a.Metric("workwire_agent_works_deletion_held") == 3 })
 	w.Holds(0, map[string]string{"a": "1", "b": "1", "c": "1"})
+}
+
+// accept makes the ManagedCluster, accepted, or accepts the one that is there.
+func accept(w *world.World, name string) {
+	w.Helper()
+	clusters := w.Client().ClusterV1().ManagedClusters()
+	_, err := clusters.Patch(w.Context(), name, types.MergePatchType, []byte(`{"spec":{"hubAcceptsClient":true}}`), metav1.PatchOptions{})
+	if apierrors.IsNotFound(err) {
+		_, err = clusters.Create(w.Context(), &clusterv1.ManagedCluster{
+			ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: clusterv1.ManagedClusterSpec{HubAcceptsClient: true},
+		}, metav1.CreateOptions{})
+	}
+	kit.NoError(w, err)
 }

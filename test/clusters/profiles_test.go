@@ -23,9 +23,7 @@ import (
 	"github.com/workwire/workwire/deploy/install"
 	"github.com/workwire/workwire/pkg/agent"
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
-	"github.com/workwire/workwire/pkg/ctl/join"
 	"github.com/workwire/workwire/pkg/hub"
-	"github.com/workwire/workwire/pkg/wire"
 	"github.com/workwire/workwire/test/kit"
 )
 
@@ -152,7 +150,7 @@ func TestClusterProfiles(t *testing.T) {
 	namespace := hubPlane.Namespace(t, "inventory")
 	w := &inventory{f, dynamic.NewForConfigOrDie(f.Hub.REST()).Resource(profileKind).Namespace(namespace), hub.ClusterManager(f.Source)}
 	other, taken := w.foreign("other"), w.foreign("taken")
-	kit.NoError(t, join.Accept(t.Context(), w.Client(), wire.ClusterName("taken")))
+	accept(w.World, "taken")
 	t.Cleanup(func() {
 		_ = w.Client().ClusterV1().ManagedClusters().Delete(context.Background(), "taken", metav1.DeleteOptions{})
 	})

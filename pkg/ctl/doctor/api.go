@@ -187,14 +187,14 @@ func (p *patient) cluster(ctx context.Context, config *rest.Config) {
 	cluster, err := client.ClusterV1().ManagedClusters().Get(ctx, string(p.Cluster), metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		p.fault("cluster", err, "create it: workctl join "+string(p.Cluster)+" --accept; a hub that does not manage clusters needs none")
+		p.fault("cluster", err, "let the cluster join with a token, or create its ManagedCluster: docs/join.md, docs/clusters.md; a hub that does not manage clusters needs none")
 		return
 	case err != nil:
 		p.fault("cluster", err, "")
 		return
 	case !cluster.Spec.HubAcceptsClient:
 		p.fault("cluster", fmt.Errorf("the ManagedCluster %s is not accepted, and gets no works", p.Cluster),
-			"workctl join "+string(p.Cluster)+" --accept, or set spec.hubAcceptsClient")
+			"accept it: kubectl patch managedcluster "+string(p.Cluster)+` --type=merge -p '{"spec":{"hubAcceptsClient":true}}'`)
 		return
 	}
 	available := meta.FindStatusCondition(cluster.Status.Conditions, clusterv1.ManagedClusterConditionAvailable)

@@ -233,7 +233,7 @@ func TestAPI(t *testing.T) {
 
 	client := workclient.NewForConfigOrDie(plane.REST()).ClusterV1().ManagedClusters()
 	before := []string{"api ok", clock, "definitions ok", "rights ok"}
-	examine(Config{Cluster: "c1"}, append(slices.Clone(before), "cluster fault"), "workctl join c1 --accept")
+	examine(Config{Cluster: "c1"}, append(slices.Clone(before), "cluster fault"), "create its ManagedCluster")
 	cluster, err := client.Create(t.Context(), &clusterv1.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "c1"}}, metav1.CreateOptions{})
 	kit.NoError(t, err)
 	examine(Config{Cluster: "c1"}, append(slices.Clone(before), "cluster fault"), "is not accepted")

@@ -1,3 +1,9 @@
+// Package join makes the tokens with which clusters join, and what is applied on a cluster that has one (docs/join.md).
+//
+//	token, grant, err := join.TokenOf(hub, "", "joiner", password)
+//	...
+//	err = join.CreateToken(ctx, secrets, grant, time.Now())
+//	manifests, err := join.TokenManifests(token.String())
 package join
 
 import (
@@ -24,8 +30,12 @@ import (
 	"github.com/workwire/workwire/pkg/wire"
 )
 
-// MembershipSecret is the name of the Secret of a cluster with its token, and with its certificate later.
-const MembershipSecret = "work-agent-join"
+// Names that the chart and the kustomize base of the agent have.
+const (
+	Namespace = "open-cluster-management-agent"
+	// MembershipSecret is the name of the Secret of a cluster with its token, and with its certificate later.
+	MembershipSecret = "work-agent-join"
+)
 
 // TokenOf returns a token for the hub with a transport configuration, whose agents reach the broker at another address unless that is
 // empty, with the joining identity at the broker.
