@@ -72,7 +72,6 @@ func (b *Broker) isReady() bool {
 // full later does not end it: messages that are not on disk are not acknowledged, and clients take
 // what is queued. A Broker runs once.
 func (b *Broker) Run(ctx context.Context) (err error) {
-	b.cfg.warn()
 	limiter := limits.New(b.cfg.Limits)
 	auth, err := newAuthenticator(b.cfg, limiter)
 	if err != nil {

@@ -62,11 +62,6 @@ type Config struct {
 	// [DefaultReceiveMaximum].
 	ReceiveMaximum uint16 `json:"receiveMaximum,omitempty"`
 
-	// ServerReference is the former form of a Drain with OnStop.
-	//
-	// Deprecated: set Drain.
-	ServerReference string `json:"serverReference,omitempty"`
-
 	// MaxQueuedMessages and MaxQueuedBytes limit the queue of one session; default
 	// [DefaultMaxQueuedMessages] and [DefaultMaxQueuedBytes]. A session that would exceed a limit
 	// is ended: its client is disconnected with reason 0x97, finds no session, and resyncs.
@@ -309,23 +304,9 @@ func (c *Config) setDefaults() {
 	c.MaxSessionExpiry.Duration = cmp.Or(c.MaxSessionExpiry.Duration, DefaultMaxSessionExpiry)
 	c.MaxWillDelay.Duration = cmp.Or(c.MaxWillDelay.Duration, DefaultMaxWillDelay)
 	c.Limits = c.Limits.WithDefaults()
-	if c.ServerReference != "" && c.Drain == nil {
-		former := c.formerDrain()
-		c.Drain = &former
-	}
 	c.Logger = cmp.Or(c.Logger, slog.Default())
 	if c.Authorize == nil {
 		c.Authorize = acl.Allow
-	}
-}
-
-// formerDrain returns what ServerReference means.
-func (c *Config) formerDrain() Drain { return Drain{ServerReference: c.ServerReference, OnStop: true} }
-
-// warn logs what is accepted and should be changed.
-func (c *Config) warn() {
-	if c.ServerReference != "" {
-		c.Logger.Warn("configuration key serverReference will be removed, set drain with serverReference and onStop: true")
 	}
 }
 
@@ -367,9 +348,6 @@ func (c *Config) validate() error {
 	errs = append(errs, c.validateIdentities()...)
 	if c.MaxPacketSize < 1024 || c.MaxPacketSize > 268435460 {
 		errs = append(errs, fmt.Errorf("maxPacketSize: must be 1024 to 268435460 bytes, got %d", c.MaxPacketSize))
-	}
-	if c.ServerReference != "" && *c.Drain != c.formerDrain() {
-		errs = append(errs, errors.New("serverReference: is the former form of drain: {serverReference: …, onStop: true}; set drain only"))
 	}
 	if c.MaxQueuedMessages < 0 {
 		errs = append(errs, fmt.Errorf("maxQueuedMessages: must not be negative, got %d", c.MaxQueuedMessages))

@@ -141,8 +141,6 @@ func TestValidation(t *testing.T) {
 		"metrics for all":    {func(c *broker.Config) { c.HTTPAddress = ":9641" }, "httpExposed: true"},
 		"metrics, exposed":   {func(c *broker.Config) { c.HTTPAddress, c.HTTPExposed = ":9641", true }, ""},
 		"metrics, no port":   {func(c *broker.Config) { c.HTTPAddress = "localhost" }, "httpAddress"},
-		"former drain":       {func(c *broker.Config) { c.ServerReference = "other:8883" }, ""},
-		"drain twice":        {func(c *broker.Config) { c.ServerReference, c.Drain = "a:1", &broker.Drain{ServerReference: "b:1"} }, "set drain only"},
 		"drain nowhere":      {func(c *broker.Config) { c.Drain = &broker.Drain{OnStop: true} }, "serverReference is required"},
 		"exposed, no adress": {func(c *broker.Config) { c.HTTPExposed = true }, "httpExposed"},
 	} {

@@ -392,24 +392,12 @@ func TestTotalLimitEndsTheLargestSession(t *testing.T) {
 // them until then.
 func TestServerReference(t *testing.T) {
 	const other = "other.example.com:8883"
-	for name, cfg := range map[string]broker.Config{
-		"drain":          {Drain: &broker.Drain{ServerReference: other, OnStop: true}},
-		"the former key": {ServerReference: other},
-	} {
-		t.Run(name, func(t *testing.T) {
-			var log kit.Log
-			cfg.Users, cfg.Logger = users(), log.Logger()
-			b := brokertest.Start(t, cfg)
-			raw := dialRaw(t, b.Addr, "c1")
-			raw.Connect("c1", 0)
-			raw.Subscribe(specFilter)
-			b.Stop()
-			if d, ok := raw.Next().(*packets.Disconnect); !ok || d.ReasonCode != 0x9c || d.Properties.ServerReference != other {
-				t.Errorf("disconnected with %v", d)
-			}
-			if warned := len(log.Lines("serverReference will be removed")) > 0; warned != (cfg.ServerReference != "") {
-				t.Errorf("warned of the former key: %v", warned)
-			}
-		})
+	b := brokertest.Start(t, broker.Config{Users: users(), Drain: &broker.Drain{ServerReference: other, OnStop: true}})
+	raw := dialRaw(t, b.Addr, "c1")
+	raw.Connect("c1", 0)
+	raw.Subscribe(specFilter)
+	b.Stop()
+	if d, ok := raw.Next().(*packets.Disconnect); !ok || d.ReasonCode != 0x9c || d.Properties.ServerReference != other {
+		t.Errorf("disconnected with %v", d)
 	}
 }

@@ -75,7 +75,6 @@ func (r *reloader) reload() error {
 	if err := r.apply(next); err != nil {
 		return err
 	}
-	next.warn()
 	if restart := needRestart(r.current, next); len(restart) > 0 {
 		r.logger.Warn("changes of the configuration wait for a restart", "keys", strings.Join(restart, ", "))
 	}
