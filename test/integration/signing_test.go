@@ -482,11 +482,13 @@ func TestSignedSDK(t *testing.T) {
 }
 
 // TestFirstWorkAfterARestart: an agent that has started again believes nothing of a source of which it holds no work until that has
-// answered a question; its first work makes the agent ask.
+// answered a question; its first work makes the agent ask. A source that comes after the agent learns that it is there.
 func TestFirstWorkAfterARestart(t *testing.T) {
 	t.Parallel()
 	w := withBroker(t)
 	k := newKeys(t, w.Other)
+	first := w.StartAgent(0, world.Serve("+"), k.trusts)
+	kit.Eventually(t, "the agent is there before the source", first.Connected)
 	sdk := w.StartSDK(w.Other, func(c *source.Config) { c.Sign = k.sign() })
 	works := sdk.ManifestWorks(string(w.Clusters[0]))
 	agentIs := func(want source.Presence) {
@@ -497,9 +499,8 @@ func TestFirstWorkAfterARestart(t *testing.T) {
 			return nil
 		})
 	}
-	stop := w.StartAgent(0, world.Serve("+"), k.trusts).Stop
 	agentIs(source.PresenceConnected)
-	stop()
+	first.Stop()
 	agentIs(source.PresenceDisconnected)
 	w.StartAgent(0, world.Serve("+"), k.trusts)
 	agentIs(source.PresenceConnected)

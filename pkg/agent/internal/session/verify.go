@@ -60,6 +60,7 @@ func (s *Session) receiveAnswer(logger *slog.Logger, m transport.Message, spec *
 	s.heard(spec.Source)
 	if proved {
 		s.asking(func(q *questions.Questions, now time.Time) { q.Proved(spec.Source, spec.UID, now) })
+		s.presence.announce() // what it has asked before did not count
 		return
 	}
 	var first bool
