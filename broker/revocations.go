@@ -64,9 +64,9 @@ func (r *revocations) current() ([]sentList, uint64) {
 	return r.lists, r.version
 }
 
-// take puts a list of one of the authorities in force, in place of the one before from the same source. It returns an error if it is none, or
+// accept puts a list of one of the authorities in force, in place of the one before from the same source. It returns an error if it is none, or
 // older than that. Lists of authorities that are no longer there are forgotten.
-func (r *revocations) take(source string, der []byte, authorities []*x509.Certificate) error {
+func (r *revocations) accept(source string, der []byte, authorities []*x509.Certificate) error {
 	list, err := x509.ParseRevocationList(bytes.Clone(der)) // it refers to the buffer, and is kept
 	if err != nil {
 		return fmt.Errorf("read the list: %w", err)
@@ -149,7 +149,7 @@ func serials(lists []sentList, authorities []*x509.Certificate) (revoked []*big.
 
 // revoke takes a revocation list that a source has published, and returns the reason code for it. It is in force within a second.
 func (c *client) revoke(der []byte) byte {
-	err := c.server.revocations.take(c.id.ID, der, clientAuthorities(c.server.tlsFiles))
+	err := c.server.revocations.accept(c.id.ID, der, clientAuthorities(c.server.tlsFiles))
 	if err == nil {
 		return packet.Success
 	}

@@ -77,9 +77,7 @@ func TestPlacementByClaim(t *testing.T) {
 	}
 	kit.Await(t, client.ClusterV1beta1().Placements("by-claim"), "by-id", "selects the cluster", chosen(1))
 	kit.Await(t, client.ClusterV1beta1().Placements("by-claim"), "large", "selects it by its ClusterClaim", chosen(1))
-	decision, err := client.ClusterV1beta1().PlacementDecisions("by-claim").Get(t.Context(), "by-id-decision-1", metav1.GetOptions{})
-	kit.NoError(t, err)
-	if len(decision.Status.Decisions) != 1 || decision.Status.Decisions[0].ClusterName != name {
-		t.Errorf("decided for %+v", decision.Status.Decisions)
-	}
+	kit.Await(t, client.ClusterV1beta1().PlacementDecisions("by-claim"), "by-id-decision-1", "has the cluster alone", func(d *clusterv1beta1.PlacementDecision) bool {
+		return d != nil && len(d.Status.Decisions) == 1 && d.Status.Decisions[0].ClusterName == name
+	})
 }

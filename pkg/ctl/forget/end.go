@@ -68,21 +68,26 @@ func (f *Found) endTokens(ctx context.Context, say func(string)) error {
 	return nil
 }
 
-// exclude has the hub accept the cluster no more, and waits until it has noticed, if it is there: it then answers no question of
-// the agent, should the cluster return now.
+// exclude has the hub accept the cluster no more, and revoke its certificates, and waits until it has noticed the first, if it is there: it
+// then answers no question of the agent, should the cluster return now.
 func (f *Found) exclude(ctx context.Context, say func(string)) error {
 	if f.Cluster == nil {
 		return nil
 	}
 	client := f.reader.Clients.ClusterV1().ManagedClusters()
-	if f.Cluster.Spec.HubAcceptsClient {
-		_, err := client.Patch(ctx, f.Name, types.MergePatchType, []byte(`{"spec":{"hubAcceptsClient":false}}`), metav1.PatchOptions{})
-		if apierrors.IsNotFound(err) {
-			return nil
-		}
-		if err != nil {
-			return cli.APIError("have the hub accept the cluster no more", err)
-		}
+	var err error
+	switch now := time.Now(); {
+	case len(f.certificates(now)) > 0:
+		err = join.Revoke(ctx, f.reader.Clients, f.Name, "forgotten", now) // which excludes it, too
+	case f.Cluster.Spec.HubAcceptsClient:
+		_, err = client.Patch(ctx, f.Name, types.MergePatchType, []byte(`{"spec":{"hubAcceptsClient":false}}`), metav1.PatchOptions{})
+	}
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil
+	case err != nil:
+		return cli.APIError("have the hub accept the cluster no more", err)
+	case f.Cluster.Spec.HubAcceptsClient:
 		say("managedcluster " + f.Name + ": not accepted")
 	}
 	noticed := func(ctx context.Context) (bool, error) {
@@ -92,7 +97,7 @@ func (f *Found) exclude(ctx context.Context, say func(string)) error {
 		}
 		return !meta.IsStatusConditionTrue(cluster.Status.Conditions, clusterv1.ManagedClusterConditionHubAccepted), nil
 	}
-	err := wait.PollUntilContextTimeout(ctx, interval, hubPatience, true, noticed)
+	err = wait.PollUntilContextTimeout(ctx, interval, hubPatience, true, noticed)
 	if wait.Interrupted(err) && ctx.Err() == nil {
 		say("the hub has not noticed it: it seems to be away, and will find everything done")
 		return nil
@@ -100,19 +105,12 @@ func (f *Found) exclude(ctx context.Context, say func(string)) error {
 	return err
 }
 
-// endCertificates revokes what the cluster could connect with, and waits until the hub keeps that on its own list: it is to hold when there is no
+// endCertificates waits until the hub keeps what the cluster could connect with on its revocation list: it is to hold when there is no
 // ManagedCluster.
 func (f *Found) endCertificates(ctx context.Context, say func(string)) error {
 	valid := f.certificates(time.Now())
 	if len(valid) == 0 {
 		return nil
-	}
-	err := join.Revoke(ctx, f.reader.Clients, f.Name, "forgotten", time.Now())
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	if err != nil {
-		return cli.APIError("revoke the certificates of the cluster", err)
 	}
 	listed := func(ctx context.Context) (bool, error) {
 		list, err := f.reader.Kube.CoreV1().ConfigMaps(f.hubNamespace).Get(ctx, v1alpha1.RevocationsConfigMap, metav1.GetOptions{})
@@ -122,13 +120,15 @@ func (f *Found) endCertificates(ctx context.Context, say func(string)) error {
 		all := strings.Join(slices.Collect(maps.Values(list.Data)), "\n")
 		return !slices.ContainsFunc(valid, func(i enrolment.Issued) bool { return !strings.Contains(all, strconv.Quote(i.Serial)) }), nil
 	}
-	err = wait.PollUntilContextTimeout(ctx, interval, hubPatience, true, listed)
+	err := wait.PollUntilContextTimeout(ctx, interval, hubPatience, true, listed)
 	switch {
 	case err == nil:
 		say("certificates of " + f.Name + ": on the revocation list of the hub")
 		return nil
 	case ctx.Err() != nil:
 		return err
+	case !wait.Interrupted(err):
+		return cli.APIError("read the revocation list of the hub", err)
 	}
 	return cli.Errorf("the hub has not put the certificates of %s on its revocation list within %s: the cluster could still connect", f.Name, hubPatience).
 		Do("see that the hub runs, with --join, and repeat this; or delete the annotation %s of the ManagedCluster, and revoke the certificate at the broker: docs/certificates.md", v1alpha1.CertificatesAnnotationKey)

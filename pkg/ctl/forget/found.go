@@ -216,8 +216,7 @@ func (f *Found) certificates(now time.Time) []enrolment.Issued {
 	if f.Cluster == nil {
 		return nil
 	}
-	noted := enrolment.ParseIssued(f.Cluster.Annotations[v1alpha1.CertificatesAnnotationKey])
-	return slices.DeleteFunc(noted, func(i enrolment.Issued) bool { return !i.Expires.After(now) })
+	return enrolment.Unexpired(enrolment.ParseIssued(f.Cluster.Annotations[v1alpha1.CertificatesAnnotationKey]), now)
 }
 
 // ends names what is ended.

@@ -21,7 +21,7 @@ func Behind(ctx context.Context, clients versioned.Interface, authority string, 
 	}
 	for _, cluster := range list.Items {
 		issued := enrolment.ParseIssued(cluster.Annotations[v1alpha1.CertificatesAnnotationKey])
-		if _, revoked := cluster.Annotations[v1alpha1.RevokedAnnotationKey]; revoked || enrolment.Valid(issued, now) == 0 {
+		if _, revoked := cluster.Annotations[v1alpha1.RevokedAnnotationKey]; revoked || len(enrolment.Unexpired(issued, now)) == 0 {
 			continue
 		}
 		all++

@@ -51,13 +51,21 @@ func issuerOf(authority tls.Certificate, now time.Time) (*issuer, error) {
 	if !now.Before(authority.Leaf.NotAfter) {
 		return nil, fmt.Errorf("the authority %s has expired", authority.Leaf.Subject.CommonName)
 	}
-	i := &issuer{cert: authority.Leaf, key: signer}
-	for _, der := range authority.Certificate[1:] {
-		cross, err := x509.ParseCertificate(der)
-		if err != nil {
-			return nil, fmt.Errorf("the certificates after that of the authority: %w", err)
-		}
-		i.cross = append(i.cross, cross)
+	cross, err := crossOf(authority)
+	if err != nil {
+		return nil, fmt.Errorf("the certificates after that of the authority: %w", err)
 	}
-	return i, nil
+	return &issuer{cert: authority.Leaf, key: signer, cross: cross}, nil
+}
+
+// crossOf returns the cross certificates that follow the certificate of an authority.
+func crossOf(authority tls.Certificate) (cross []*x509.Certificate, err error) {
+	for _, der := range authority.Certificate[1:] {
+		cert, err := x509.ParseCertificate(der)
+		if err != nil {
+			return nil, err
+		}
+		cross = append(cross, cert)
+	}
+	return cross, nil
 }

@@ -81,14 +81,11 @@ func (a *authorities) read(name string) (*issuer, error) {
 	if !ok || !pair.Leaf.IsCA || len(pair.Leaf.SubjectKeyId) == 0 {
 		return nil, fmt.Errorf("authority: %s is not the certificate of an authority, or has no subject key id", certFile)
 	}
-	i := &issuer{cert: pair.Leaf, key: key}
-	for _, der := range pair.Certificate[1:] {
-		cross, err := x509.ParseCertificate(der)
-		if err != nil {
-			return nil, fmt.Errorf("authority: %s: %w", certFile, err)
-		}
-		i.cross = append(i.cross, cross)
+	cross, err := crossOf(pair)
+	if err != nil {
+		return nil, fmt.Errorf("authority: %s: %w", certFile, err)
 	}
+	i := &issuer{cert: pair.Leaf, key: key, cross: cross}
 	data, err := os.ReadFile(a.path(name + ".crl"))
 	if errors.Is(err, os.ErrNotExist) {
 		return i, nil

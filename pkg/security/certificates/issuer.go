@@ -70,9 +70,6 @@ func (i *issuer) crossSign(next *issuer, now time.Time) (bool, error) {
 		SerialNumber: serial, Subject: next.cert.Subject, SubjectKeyId: next.cert.SubjectKeyId, BasicConstraintsValid: true, IsCA: true,
 		KeyUsage: next.cert.KeyUsage, NotBefore: now.Add(-maxSkew), NotAfter: next.cert.NotAfter,
 	}
-	if template.NotAfter.After(i.cert.NotAfter) {
-		template.NotAfter = i.cert.NotAfter
-	}
 	cross, err := sign(template, i.cert, next.key.Public(), i.key)
 	if err != nil {
 		return false, fmt.Errorf("certify the next authority: %w", err)
@@ -107,8 +104,11 @@ func newTemplate(public *ecdsa.PublicKey, validity time.Duration, now time.Time)
 	}, err
 }
 
-// sign returns the certificate for a template, signed with the key of its issuer.
+// sign returns the certificate for a template, signed with the key of its issuer, and valid for no longer than that.
 func sign(template, issuer *x509.Certificate, public, key any) (*x509.Certificate, error) {
+	if template.NotAfter.After(issuer.NotAfter) {
+		template.NotAfter = issuer.NotAfter
+	}
 	der, err := x509.CreateCertificate(rand.Reader, template, issuer, public, key)
 	if err != nil {
 		return nil, err
@@ -132,15 +132,12 @@ func (i *issuer) issue(want Certificate, now time.Time) (cert *x509.Certificate,
 	return cert, i.chain(cert, now), pemOf("PRIVATE KEY", keyDER), nil
 }
 
-// certify issues a certificate for a key, for no longer than the authority is valid.
+// certify issues a certificate for a key.
 func (i *issuer) certify(want Certificate, public *ecdsa.PublicKey, now time.Time) (cert *x509.Certificate, err error) {
 	template, err := newTemplate(public, want.Validity.Duration, now)
 	if err == nil {
 		template.Subject, template.KeyUsage = subjectOf(want), x509.KeyUsageDigitalSignature
 		template.ExtKeyUsage = []x509.ExtKeyUsage{usageOf(want.Role)}
-		if template.NotAfter.After(i.cert.NotAfter) {
-			template.NotAfter = i.cert.NotAfter
-		}
 		for _, host := range want.Hosts {
 			if ip := net.ParseIP(host); ip != nil {
 				template.IPAddresses = append(template.IPAddresses, ip)

@@ -38,19 +38,14 @@ func ParseIssued(text string) (list []Issued) {
 
 // Note returns the text for a list with one more, without those that have expired; and whether it was not in the list.
 func Note(list []Issued, one Issued, now time.Time) (text string, added bool) {
-	next := slices.DeleteFunc(slices.Clone(list), func(i Issued) bool { return !i.Expires.After(now) || i.Serial == one.Serial })
+	next := slices.DeleteFunc(Unexpired(list, now), func(i Issued) bool { return i.Serial == one.Serial })
 	data, _ := json.Marshal(append(next, one)) // has no value that cannot be encoded
 	return string(data), !slices.ContainsFunc(list, func(i Issued) bool { return i.Serial == one.Serial })
 }
 
-// Valid returns how many of a list have not expired.
-func Valid(list []Issued, now time.Time) (n int) {
-	for _, i := range list {
-		if i.Expires.After(now) {
-			n++
-		}
-	}
-	return n
+// Unexpired returns those of a list that have not expired.
+func Unexpired(list []Issued, now time.Time) []Issued {
+	return slices.DeleteFunc(slices.Clone(list), func(i Issued) bool { return !i.Expires.After(now) })
 }
 
 // Behind reports whether the newest of a list has not expired, and is of another authority than the one with a key id.

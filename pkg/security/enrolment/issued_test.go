@@ -23,7 +23,7 @@ func TestIssued(t *testing.T) {
 	if again, added := enrolment.Note(next, issued("3", "b", 2), now); added || again != text {
 		t.Errorf("noted again: %v, %s", added, again)
 	}
-	if n := enrolment.Valid(list, now); n != 1 {
+	if n := len(enrolment.Unexpired(list, now)); n != 1 {
 		t.Errorf("%d are valid, want 1", n)
 	}
 	if got := enrolment.ParseIssued("{"); got != nil {

@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -82,8 +81,6 @@ func Start(ctx context.Context, cfg Config) (b *Broker, err error) {
 	return b, b.Start(ctx)
 }
 
-var ready = regexp.MustCompile(`msg="broker ready".* addresses=\[(127\.0\.0\.1:\d+)\]`)
-
 // Start starts the broker again after Kill, or after Stop if it is no RabbitMQ, at the same address with
 // the same sessions, and returns when it accepts connections.
 func (b *Broker) Start(ctx context.Context) error {
@@ -131,12 +128,7 @@ func (b *Broker) startWorkBroker(ctx context.Context) error {
 		return err
 	}
 	b.running = b.Process
-	b.Addr, err = b.Process.Line(ctx, func(line string) string {
-		if match := ready.FindStringSubmatch(line); match != nil {
-			return match[1]
-		}
-		return ""
-	})
+	b.Addr, err = b.Process.Line(ctx, process.BrokerReady)
 	return err
 }
 

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strings"
 	"syscall"
@@ -205,4 +206,14 @@ func Listening(line string) string {
 	_, rest, _ := strings.Cut(line, `msg="serving metrics and health" address=`)
 	address, _, _ := strings.Cut(rest, " ")
 	return address
+}
+
+var brokerReady = regexp.MustCompile(`msg="broker ready".* addresses=\[(127\.0\.0\.1:\d+)\]`)
+
+// BrokerReady returns the address in the log line of work-broker, with one listener on loopback, that has it, "" for other lines.
+func BrokerReady(line string) string {
+	if match := brokerReady.FindStringSubmatch(line); match != nil {
+		return match[1]
+	}
+	return ""
 }

@@ -5,16 +5,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 
 	"github.com/workwire/workwire/broker"
 	"github.com/workwire/workwire/pkg/security/certificates"
+	"github.com/workwire/workwire/test/kit/process"
 )
 
 // joinerPassword is the file with the password of the user who may only ask to join.
 const joinerPassword = "joiner.password"
-
-var address = regexp.MustCompile(`msg="broker ready".* addresses=\[(127\.0\.0\.1:\d+)\]`)
 
 // startBroker issues the certificates of the broker, the hub and a program, and starts the broker. Clusters get theirs when they join.
 func (s *stage) startBroker(ctx context.Context) error {
@@ -53,12 +51,7 @@ users:
 	if err != nil {
 		return err
 	}
-	at, err := p.Line(ctx, func(line string) string {
-		if match := address.FindStringSubmatch(line); match != nil {
-			return match[1]
-		}
-		return ""
-	})
+	at, err := p.Line(ctx, process.BrokerReady)
 	if err != nil {
 		return err
 	}

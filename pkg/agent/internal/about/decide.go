@@ -9,16 +9,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	"github.com/workwire/workwire/pkg/wire"
-)
-
-// Claims that every cluster has. A ClusterClaim of the same name counts only if their value is not known.
-const (
-	claimID          = "id.k8s.io"
-	claimKubeVersion = "kubeversion.open-cluster-management.io"
-	claimPlatform    = "platform.open-cluster-management.io"
-	claimRegion      = "region.open-cluster-management.io"
-	claimZone        = "zone.open-cluster-management.io"
 )
 
 // platforms are the values of the claim by the scheme of the nodes' spec.providerID; others are "Other".
@@ -110,8 +102,8 @@ func describe(f facts) (*wire.About, error) {
 // for all.
 func claims(f facts) (kept []wire.Claim, err error) {
 	known := []wire.Claim{
-		{Name: claimID, Value: f.id}, {Name: claimKubeVersion, Value: f.version}, {Name: claimPlatform, Value: f.nodes.platforms.text()},
-		{Name: claimRegion, Value: f.nodes.regions.text()}, {Name: claimZone, Value: f.nodes.zones.text()},
+		{Name: clusterv1.ClaimID, Value: f.id}, {Name: clusterv1.ClaimKubeVersion, Value: f.version}, {Name: clusterv1.ClaimPlatform, Value: f.nodes.platforms.text()},
+		{Name: clusterv1.ClaimRegion, Value: f.nodes.regions.text()}, {Name: clusterv1.ClaimZone, Value: f.nodes.zones.text()},
 	}
 	known = slices.DeleteFunc(known, func(c wire.Claim) bool { return c.Value == "" })
 	own := slices.SortedFunc(slices.Values(f.claims), func(a, b wire.Claim) int { return strings.Compare(a.Name, b.Name) })

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	"github.com/workwire/workwire/pkg/wire"
 )
 
@@ -41,7 +42,7 @@ func TestDescribe(t *testing.T) {
 			wire.About{
 				Kubernetes: "v1.36.3", Capacity: map[string]string{"cpu": "5500m", "memory": "16Gi", "nvidia.com/gpu": "2"},
 				Allocatable: map[string]string{"cpu": "1", "memory": "2Gi"},
-				Claims:      []wire.Claim{{Name: claimID, Value: "u"}, {Name: claimKubeVersion, Value: "v1.36.3"}, {Name: claimPlatform, Value: "AWS"}, {Name: claimRegion, Value: "eu"}, {Name: claimZone, Value: "a"}},
+				Claims:      []wire.Claim{{Name: clusterv1.ClaimID, Value: "u"}, {Name: clusterv1.ClaimKubeVersion, Value: "v1.36.3"}, {Name: clusterv1.ClaimPlatform, Value: "AWS"}, {Name: clusterv1.ClaimRegion, Value: "eu"}, {Name: clusterv1.ClaimZone, Value: "a"}},
 			},
 		},
 		"nodes of several places": {
@@ -49,7 +50,7 @@ func TestDescribe(t *testing.T) {
 			wire.About{
 				Capacity:    map[string]string{"cpu": "3", "memory": "3", "nvidia.com/gpu": "3"},
 				Allocatable: map[string]string{"cpu": "1500m", "memory": "3Gi"},
-				Claims:      []wire.Claim{{Name: claimPlatform, Value: "GCP,Other"}, {Name: claimRegion, Value: "eu"}, {Name: claimZone, Value: "a,b"}},
+				Claims:      []wire.Claim{{Name: clusterv1.ClaimPlatform, Value: "GCP,Other"}, {Name: clusterv1.ClaimRegion, Value: "eu"}, {Name: clusterv1.ClaimZone, Value: "a,b"}},
 			},
 		},
 		"an exponent is written out": {
@@ -57,8 +58,8 @@ func TestDescribe(t *testing.T) {
 			wire.About{Capacity: map[string]string{"cpu": "2k"}, Allocatable: map[string]string{}, Claims: none},
 		},
 		"ClusterClaims; one says what is not known": {
-			facts{id: "u", version: "v1", claims: []wire.Claim{{Name: claimRegion, Value: "mine"}, {Name: "a", Value: "b"}}},
-			wire.About{Kubernetes: "v1", Claims: []wire.Claim{{Name: "a", Value: "b"}, {Name: claimID, Value: "u"}, {Name: claimKubeVersion, Value: "v1"}, {Name: claimRegion, Value: "mine"}}},
+			facts{id: "u", version: "v1", claims: []wire.Claim{{Name: clusterv1.ClaimRegion, Value: "mine"}, {Name: "a", Value: "b"}}},
+			wire.About{Kubernetes: "v1", Claims: []wire.Claim{{Name: "a", Value: "b"}, {Name: clusterv1.ClaimID, Value: "u"}, {Name: clusterv1.ClaimKubeVersion, Value: "v1"}, {Name: clusterv1.ClaimRegion, Value: "mine"}}},
 		},
 	}
 	for name, test := range tests {
@@ -71,11 +72,11 @@ func TestDescribe(t *testing.T) {
 
 // TestWhatTheAgentKnows: a ClusterClaim cannot say otherwise.
 func TestWhatTheAgentKnows(t *testing.T) {
-	about, err := describe(facts{id: "u", claims: []wire.Claim{{Name: claimID, Value: "mine"}}})
+	about, err := describe(facts{id: "u", claims: []wire.Claim{{Name: clusterv1.ClaimID, Value: "mine"}}})
 	if err == nil || !strings.Contains(err.Error(), "claim id.k8s.io: the agent knows its value") {
 		t.Errorf("%v", err)
 	}
-	if diff := cmp.Diff([]wire.Claim{{Name: claimID, Value: "u"}}, about.Claims); diff != "" {
+	if diff := cmp.Diff([]wire.Claim{{Name: clusterv1.ClaimID, Value: "u"}}, about.Claims); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
 
+	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	"github.com/workwire/workwire/pkg/wire"
 )
 
@@ -104,7 +105,7 @@ func (r *reader) id(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	for _, name := range []string{"cluster.clusterset.k8s.io", claimID} {
+	for _, name := range []string{"cluster.clusterset.k8s.io", clusterv1.ClaimID} {
 		for _, p := range properties {
 			if p.Name == name && p.Value != "" {
 				return p.Value, nil

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 
+	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	"github.com/workwire/workwire/pkg/wire"
 )
 
@@ -81,7 +82,7 @@ func newServer(t *testing.T) (*server, rest.Interface) {
 func TestRead(t *testing.T) {
 	s, client := newServer(t)
 	r := reader{client: client}
-	basic := []wire.Claim{{Name: claimID, Value: "the-uid"}, {Name: claimKubeVersion, Value: "v1.36.3"}, {Name: claimRegion, Value: "eu"}, {Name: claimZone, Value: "a,b"}}
+	basic := []wire.Claim{{Name: clusterv1.ClaimID, Value: "the-uid"}, {Name: clusterv1.ClaimKubeVersion, Value: "v1.36.3"}, {Name: clusterv1.ClaimRegion, Value: "eu"}, {Name: clusterv1.ClaimZone, Value: "a,b"}}
 	expect := func(what string, at time.Time, claims []wire.Claim) {
 		t.Helper()
 		got, err := r.read(t.Context(), at)
@@ -99,7 +100,7 @@ func TestRead(t *testing.T) {
 	s.set(claimsPath+"?", `{"items":[{"metadata":{"name":"own"},"spec":{"value":"x"}}]}`)
 	s.set(propertiesPath+"?", `{"items":[{"metadata":{"name":"cluster.clusterset.k8s.io"},"spec":{"value":"the-property"}}]}`)
 	s.set(nodesPath+"?", "failure")
-	expect("with claims", testTime.Add(time.Second), append([]wire.Claim{{Name: claimID, Value: "the-property"}, basic[1], {Name: "own", Value: "x"}}, basic[2:]...))
+	expect("with claims", testTime.Add(time.Second), append([]wire.Claim{{Name: clusterv1.ClaimID, Value: "the-property"}, basic[1], {Name: "own", Value: "x"}}, basic[2:]...))
 	if s.requests[nodesPath] != 2 {
 		t.Errorf("two nodes are listed again after a second: %d requests", s.requests[nodesPath])
 	}

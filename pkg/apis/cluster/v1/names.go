@@ -135,3 +135,13 @@ const (
 	// Unknown.
 	ManagedClusterTaintUnreachable = "cluster.open-cluster-management.io/unreachable"
 )
+
+// Claims that every cluster has, of what its agent knows (docs/clusters.md). A ClusterClaim of the same name counts only if the agent does
+// not know the value.
+const (
+	ClaimID          = "id.k8s.io"
+	ClaimKubeVersion = "kubeversion.open-cluster-management.io"
+	ClaimPlatform    = "platform.open-cluster-management.io"
+	ClaimRegion      = "region.open-cluster-management.io"
+	ClaimZone        = "zone.open-cluster-management.io"
+)

@@ -240,10 +240,8 @@ func (j *Joins) sendRevocations(ctx context.Context, crl []byte) error {
 // longer: what it has, and is not revoked, is accepted.
 func (j *Joins) retire(ctx context.Context, cluster *clusterv1.ManagedCluster) error {
 	var more []enrolment.RevokedCertificate
-	for _, i := range issuedTo(cluster) {
-		if i.Expires.After(time.Now()) {
-			more = append(more, enrolment.RevokedCertificate{Cluster: cluster.Name, Serial: i.Serial, Expires: i.Expires})
-		}
+	for _, i := range enrolment.Unexpired(issuedTo(cluster), time.Now()) {
+		more = append(more, enrolment.RevokedCertificate{Cluster: cluster.Name, Serial: i.Serial, Expires: i.Expires})
 	}
 	if len(more) == 0 {
 		return nil

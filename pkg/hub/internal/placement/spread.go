@@ -112,7 +112,7 @@ func (w *priorities) spread(constraints []constraint, candidates []*candidate, w
 		q := queues[best]
 		chosen = append(chosen, q.waiting[0])
 		for i := range constraints {
-			tallies[i].take(q.domains[i])
+			tallies[i].count(q.domains[i])
 		}
 		queues = slices.Delete(queues, best, best+1)
 		if q.waiting = q.waiting[1:]; len(q.waiting) > 0 {
@@ -170,8 +170,8 @@ func (t *tally) add(domain string) {
 	}
 }
 
-// take counts a cluster.
-func (t *tally) take(domain string) {
+// count counts a cluster that is chosen.
+func (t *tally) count(domain string) {
 	t.counts[domain]++
 	if t.counts[domain]-1 != t.fewest {
 		return

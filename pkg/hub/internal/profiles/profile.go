@@ -35,14 +35,11 @@ const (
 	maxValue = 1024
 )
 
-// idClaim is the claim with the id of the cluster.
-const idClaim = "id.k8s.io"
-
 // standard are the names that consumers know some claims by.
 var standard = map[string]string{
-	idClaim:                             "cluster.clusterset.k8s.io",
-	"region.open-cluster-management.io": "topology.kubernetes.io/region",
-	"zone.open-cluster-management.io":   "topology.kubernetes.io/zone",
+	clusterv1.ClaimID:     "cluster.clusterset.k8s.io",
+	clusterv1.ClaimRegion: "topology.kubernetes.io/region",
+	clusterv1.ClaimZone:   "topology.kubernetes.io/zone",
 }
 
 // profile is what the hub writes of a ClusterProfile.
@@ -79,7 +76,7 @@ func profileOf(cluster *clusterv1.ManagedCluster, manager string, before status,
 		status:      status{Conditions: slices.Clone(before.Conditions), Properties: propertiesOf(cluster.Status.ClusterClaims, before.Properties, now)},
 	}
 	for _, claim := range cluster.Status.ClusterClaims {
-		if claim.Name == idClaim && len(validation.IsValidLabelValue(claim.Value)) == 0 {
+		if claim.Name == clusterv1.ClaimID && len(validation.IsValidLabelValue(claim.Value)) == 0 {
 			p.labels[MemberLabelKey] = claim.Value
 		}
 	}

@@ -177,18 +177,11 @@ func (c *Controller) remove(ctx context.Context, p *unstructured.Unstructured) e
 // create makes the ClusterProfile of a cluster, without a status; nil if there is one, which a watch event brings.
 func (c *Controller) create(ctx context.Context, cluster *clusterv1.ManagedCluster) (*unstructured.Unstructured, error) {
 	p := profileOf(cluster, c.cfg.Manager, status{}, time.Now())
-	made := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
-		"displayName": p.displayName, "clusterManager": map[string]any{"name": c.cfg.Manager},
-	}}}
+	made := &unstructured.Unstructured{Object: map[string]any{
+		"metadata": map[string]any{"name": cluster.Name, "labels": p.labelsPatch(nil)},
+		"spec":     map[string]any{"displayName": p.displayName, "clusterManager": map[string]any{"name": c.cfg.Manager}},
+	}}
 	made.SetGroupVersionKind(Resource.GroupVersion().WithKind("ClusterProfile"))
-	made.SetName(cluster.Name)
-	labels := map[string]string{}
-	for key, value := range p.labels {
-		if value != "" {
-			labels[key] = value
-		}
-	}
-	made.SetLabels(labels)
 	created, err := c.client.Create(ctx, made, metav1.CreateOptions{})
 	switch {
 	case apierrors.IsAlreadyExists(err):
