@@ -117,8 +117,7 @@ func (f *Found) endCertificates(ctx context.Context, say func(string)) error {
 		if err != nil {
 			return false, ignoreNotFound(err)
 		}
-		all := strings.Join(slices.Collect(maps.Values(list.Data)), "\n")
-		return !slices.ContainsFunc(valid, func(i enrolment.Issued) bool { return !strings.Contains(all, strconv.Quote(i.Serial)) }), nil
+		return onLists(valid, list.Data), nil
 	}
 	err := wait.PollUntilContextTimeout(ctx, interval, hubPatience, true, listed)
 	switch {
@@ -132,6 +131,17 @@ func (f *Found) endCertificates(ctx context.Context, say func(string)) error {
 	}
 	return cli.Errorf("the hub has not put the certificates of %s on its revocation list within %s: the cluster could still connect", f.Name, hubPatience).
 		Do("see that the hub runs, with --join, and repeat this; or delete the annotation %s of the ManagedCluster, and revoke the certificate at the broker: docs/certificates.md", v1alpha1.CertificatesAnnotationKey)
+}
+
+// onLists reports whether each certificate is on the revocation list of the hub that had it signed: the one that its broker has.
+func onLists(valid []enrolment.Issued, lists map[string]string) bool {
+	return !slices.ContainsFunc(valid, func(i enrolment.Issued) bool {
+		list := lists[i.Source]
+		if i.Source == "" {
+			list = strings.Join(slices.Collect(maps.Values(lists)), "\n")
+		}
+		return !strings.Contains(list, strconv.Quote(i.Serial))
+	})
 }
 
 // endWorks ends the works, also those that somebody creates meanwhile.

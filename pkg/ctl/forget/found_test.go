@@ -11,6 +11,7 @@ import (
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/apis/workwire/v1alpha1"
+	"github.com/workwire/workwire/pkg/security/enrolment"
 )
 
 func TestDescribe(t *testing.T) {
@@ -68,6 +69,31 @@ func TestDescribe(t *testing.T) {
 	} {
 		if got := c.found.Describe(now); got != c.want || c.found.NothingLeft() == c.left {
 			t.Errorf("%s: nothing left: %v\n%s\nwant\n%s", name, c.found.NothingLeft(), got, c.want)
+		}
+	}
+}
+
+// TestOnLists: another hub of the same API may be the first to note that a cluster is revoked; its broker is not the one of the cluster.
+func TestOnLists(t *testing.T) {
+	issued := func(source, serial string) []enrolment.Issued {
+		return []enrolment.Issued{{Source: source, Serial: serial}}
+	}
+	lists := map[string]string{"hub": `{"revoked":[{"serial":"1a"}]}`, "other": `{"revoked":[{"serial":"2b"}]}`}
+	for what, c := range map[string]struct {
+		valid []enrolment.Issued
+		want  bool
+	}{
+		"none":                  {nil, true},
+		"on its hub's":          {issued("hub", "1a"), true},
+		"on another hub's only": {issued("hub", "2b"), false},
+		"of a hub without":      {issued("third", "1a"), false},
+		"of an unknown hub":     {issued("", "2b"), true},
+		"on none":               {issued("", "3c"), false},
+		"part of a serial":      {issued("hub", "1"), false},
+		"one of two":            {append(issued("hub", "1a"), issued("hub", "2b")...), false},
+	} {
+		if got := onLists(c.valid, lists); got != c.want {
+			t.Errorf("%s: %v", what, got)
 		}
 	}
 }

@@ -14,15 +14,17 @@ const MaxCertificates = 20
 
 // Issued is what the hub notes of a certificate that a cluster got.
 type Issued struct {
+	// Source is the hub that had it signed, which has it on its revocation list; empty in notes of before hubs said so.
+	Source string `json:"source,omitempty"`
 	// Serial is its serial number, Authority the key id of its authority, both in hexadecimal.
 	Serial    string    `json:"serial"`
 	Authority string    `json:"authority"`
 	Expires   time.Time `json:"expires"`
 }
 
-// IssuedOf returns what is noted of a certificate.
-func IssuedOf(cert *x509.Certificate) Issued {
-	return Issued{Serial: cert.SerialNumber.Text(16), Authority: AuthorityOf(cert), Expires: cert.NotAfter.UTC()}
+// IssuedOf returns what a hub notes of a certificate.
+func IssuedOf(source string, cert *x509.Certificate) Issued {
+	return Issued{Source: source, Serial: cert.SerialNumber.Text(16), Authority: AuthorityOf(cert), Expires: cert.NotAfter.UTC()}
 }
 
 // AuthorityOf returns the key id of the authority of a certificate, in hexadecimal.
@@ -41,6 +43,11 @@ func Note(list []Issued, one Issued, now time.Time) (text string, added bool) {
 	next := slices.DeleteFunc(Unexpired(list, now), func(i Issued) bool { return i.Serial == one.Serial })
 	data, _ := json.Marshal(append(next, one)) // has no value that cannot be encoded
 	return string(data), !slices.ContainsFunc(list, func(i Issued) bool { return i.Serial == one.Serial })
+}
+
+// Of returns those of a list that a hub had signed, and those of which it is not known.
+func Of(source string, list []Issued) []Issued {
+	return slices.DeleteFunc(slices.Clone(list), func(i Issued) bool { return i.Source != "" && i.Source != source })
 }
 
 // Unexpired returns those of a list that have not expired.

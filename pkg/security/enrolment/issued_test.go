@@ -29,6 +29,10 @@ func TestIssued(t *testing.T) {
 	if got := enrolment.ParseIssued("{"); got != nil {
 		t.Errorf("what cannot be read has %v", got)
 	}
+	of := enrolment.Of("hub", []enrolment.Issued{{Source: "hub", Serial: "1"}, {Source: "other", Serial: "2"}, {Serial: "3"}})
+	if diff := cmp.Diff([]enrolment.Issued{{Source: "hub", Serial: "1"}, {Serial: "3"}}, of); diff != "" {
+		t.Errorf("of one hub (-want +got):\n%s", diff)
+	}
 	for what, c := range map[string]struct {
 		list []enrolment.Issued
 		want bool

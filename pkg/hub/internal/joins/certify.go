@@ -161,7 +161,7 @@ func (j *Joins) issued(ctx context.Context, csr *certificatesv1.CertificateSigni
 		return nil
 	}
 	// Noted before the cluster has it: a certificate that is not noted cannot be revoked.
-	noted, added := enrolment.Note(issuedTo(cluster), enrolment.IssuedOf(cert), time.Now())
+	noted, added := enrolment.Note(allIssued(cluster), enrolment.IssuedOf(string(j.cfg.Source), cert), time.Now())
 	change := map[string]any{"metadata": map[string]any{"annotations": map[string]any{
 		v1alpha1.CertificateExpiresAnnotationKey: cert.NotAfter.UTC().Format(time.RFC3339), v1alpha1.CertificatesAnnotationKey: noted,
 	}}}

@@ -72,7 +72,7 @@ func knownOf(cluster *clusterv1.ManagedCluster) enrolment.Known {
 	_, revoked := cluster.Annotations[v1alpha1.RevokedAnnotationKey]
 	return enrolment.Known{
 		Exists: true, Device: cluster.Annotations[v1alpha1.DeviceAnnotationKey], Token: cluster.Labels[v1alpha1.JoinTokenLabelKey], Revoked: revoked,
-		Deleting: cluster.DeletionTimestamp != nil, Expires: expires, Valid: len(enrolment.Unexpired(issuedTo(cluster), time.Now())),
+		Deleting: cluster.DeletionTimestamp != nil, Expires: expires, Valid: len(enrolment.Unexpired(allIssued(cluster), time.Now())),
 	}
 }
 

@@ -52,7 +52,7 @@ func (j *Joins) tellToRenew(ctx context.Context) {
 func (j *Joins) tellBehind(ctx context.Context, authority string, pace flowcontrol.RateLimiter) {
 	told := 0
 	for _, cluster := range j.cfg.Clusters.All() {
-		if isRevoked(cluster) || !enrolment.Behind(issuedTo(cluster), authority, time.Now()) {
+		if isRevoked(cluster) || !enrolment.Behind(j.issuedHere(cluster), authority, time.Now()) {
 			continue
 		}
 		if pace.Wait(ctx) != nil {

@@ -48,8 +48,13 @@ func isRevoked(cluster *clusterv1.ManagedCluster) bool {
 	return revoked
 }
 
-func issuedTo(cluster *clusterv1.ManagedCluster) []enrolment.Issued {
+func allIssued(cluster *clusterv1.ManagedCluster) []enrolment.Issued {
 	return enrolment.ParseIssued(cluster.Annotations[v1alpha1.CertificatesAnnotationKey])
+}
+
+// issuedHere returns what a cluster has from this hub: another one of the same API has its own list, authority and broker.
+func (j *Joins) issuedHere(cluster *clusterv1.ManagedCluster) []enrolment.Issued {
+	return enrolment.Of(string(j.cfg.Source), allIssued(cluster))
 }
 
 // changed has the revocation list looked at if what has changed of a cluster may change it.
@@ -138,11 +143,11 @@ func (j *Joins) readRevocations(stored *corev1.ConfigMap) (r revocations, err er
 func (j *Joins) next(have revocations, more []enrolment.RevokedCertificate, now time.Time) (revocations, error) {
 	var holders []enrolment.Holder
 	for _, cluster := range j.cfg.Clusters.LatestList(revokedClusters, "true") {
-		holders = append(holders, enrolment.Holder{Name: cluster.Name, Revoked: true, Issued: issuedTo(cluster)})
+		holders = append(holders, enrolment.Holder{Name: cluster.Name, Revoked: true, Issued: j.issuedHere(cluster)})
 	}
 	for _, r := range have.Revoked {
 		if cluster, ok := j.cfg.Clusters.Latest(types.NamespacedName{Name: r.Cluster}); ok && !isRevoked(cluster) {
-			holders = append(holders, enrolment.Holder{Name: cluster.Name, Issued: issuedTo(cluster)})
+			holders = append(holders, enrolment.Holder{Name: cluster.Name, Issued: j.issuedHere(cluster)})
 		}
 	}
 	next := revocations{Revoked: enrolment.DecideRevoked(have.Revoked, holders, now), crl: have.crl}
@@ -240,7 +245,7 @@ func (j *Joins) sendRevocations(ctx context.Context, crl []byte) error {
 // longer: what it has, and is not revoked, is accepted.
 func (j *Joins) retire(ctx context.Context, cluster *clusterv1.ManagedCluster) error {
 	var more []enrolment.RevokedCertificate
-	for _, i := range enrolment.Unexpired(issuedTo(cluster), time.Now()) {
+	for _, i := range enrolment.Unexpired(j.issuedHere(cluster), time.Now()) {
 		more = append(more, enrolment.RevokedCertificate{Cluster: cluster.Name, Serial: i.Serial, Expires: i.Expires})
 	}
 	if len(more) == 0 {
