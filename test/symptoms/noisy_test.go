@@ -46,5 +46,5 @@ func (p *patient) noisy() {
 		})
 	}
 	kit.NoError(p, senders.Wait())
-	p.quoted("the ManagedCluster", p.clusterConditions, "Noisy", "OverQuota", "the cluster sends more bytes than its quota")
+	p.quoted("the ManagedCluster", p.clusterConditions, "Noisy", "OverQuota", "the cluster sends more bytes of large messages than its quota")
 }

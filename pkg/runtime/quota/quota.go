@@ -29,6 +29,7 @@ type Resource int
 const (
 	Messages     Resource = iota // received
 	Bytes                        // of messages, decompressed
+	LargeBytes                   // of those of 64 KiB or more
 	Writes                       // API requests
 	WrittenBytes                 // sent to the API
 	Records                      // lines of logs about what was refused
@@ -36,7 +37,7 @@ const (
 	resources
 )
 
-var names = [resources]string{"messages", "bytes", "writes", "written_bytes", "records", "cpu_milliseconds"}
+var names = [resources]string{"messages", "bytes", "large_bytes", "writes", "written_bytes", "records", "cpu_milliseconds"}
 
 // String returns the name of r in metrics.
 func (r Resource) String() string { return names[r] }
@@ -54,7 +55,7 @@ type Cost [resources]float64
 // all their statuses after a reconnect stays below them.
 func Clusters() Rates {
 	return Rates{
-		Messages: {PerSecond: 1_000, Burst: 20_000}, Bytes: {PerSecond: 4 << 20, Burst: 64 << 20},
+		Messages: {PerSecond: 1_000, Burst: 20_000}, Bytes: {PerSecond: 4 << 20, Burst: 64 << 20}, LargeBytes: {PerSecond: 4 << 20, Burst: 16 << 20},
 		Writes: {PerSecond: 400, Burst: 10_000}, WrittenBytes: {PerSecond: 1 << 20, Burst: 24 << 20},
 		Records: {PerSecond: 1, Burst: 50},
 	}
@@ -253,7 +254,7 @@ func (q *Quotas[K]) descriptions() [3]*prometheus.Desc {
 		return prometheus.NewDesc(prometheus.BuildFQName("workwire", q.config.Subsystem, name), help, labels, nil)
 	}
 	return [3]*prometheus.Desc{
-		desc("quota_spent_total", "What identities have cost, by resource: messages, bytes (decompressed), writes, written_bytes, records (log lines about what was refused), cpu_milliseconds (of expressions of works).", "resource"),
+		desc("quota_spent_total", "What identities have cost, by resource: messages, bytes (decompressed), large_bytes (of messages of 64 KiB or more), writes, written_bytes, records (log lines about what was refused), cpu_milliseconds (of expressions of works).", "resource"),
 		desc("quota_refused_total", "What was refused, or had to wait, because its identity had nothing left of a resource.", "resource"),
 		desc("quota_noisy", "1 for identities that had nothing left of a resource in the last 10 minutes, the 10 latest.", "identity", "resource"),
 	}

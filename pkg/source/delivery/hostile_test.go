@@ -15,6 +15,18 @@ import (
 	"github.com/workwire/workwire/test/kit"
 )
 
+var encoder = func() *zstd.Encoder {
+	encoder, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1))
+	if err != nil {
+		panic(err) // the options are constants
+	}
+	encoder.EncodeAll([]byte("{}"), nil) // its channels must not be those of a bubble
+	return encoder
+}()
+
+// compressed returns a text as a receiver uncompresses it.
+func compressed(text string) []byte { return encoder.EncodeAll([]byte(text), nil) }
+
 // TestHostileCluster: whatever a cluster that has works asks and reports, 15 times, compressed as well as can be,
 // the source keeps little of it, and serves others.
 func TestHostileCluster(t *testing.T) {
@@ -23,9 +35,6 @@ func TestHostileCluster(t *testing.T) {
 		allowed = 64 << 20 // messages that are handled just then included
 		works   = "io.open-cluster-management.works.v1alpha1.manifestbundles."
 	)
-	encoder, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1))
-	kit.NoError(t, err)
-	encoder.EncodeAll([]byte("{}"), nil) // its channels must not be those of a bubble
 	list := func(before string, items int, item func(i int) string, after string) string {
 		var text strings.Builder
 		text.WriteString(before)
@@ -93,7 +102,7 @@ func TestHostileCluster(t *testing.T) {
 					} {
 						e.SetExtension(name, value)
 					}
-					kit.NoError(t, e.SetData("application/json", encoder.EncodeAll([]byte(text), nil)))
+					kit.NoError(t, e.SetData("application/json", compressed(text)))
 					delivery.Receive(b.engine, transport.Message{Topic: "sources/hub1/clusters/hostile/agentevents", Event: e, Ack: func() {}})
 				}
 				send(0, `{"base":"b","patch":{},"resourceVersions":[]}`)
@@ -117,4 +126,28 @@ func TestHostileCluster(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestLargeMessages: decoding a large message takes long, and what others have sent waits for it: of those that come at once, 16 MiB are decoded.
+func TestLargeMessages(t *testing.T) {
+	withHarness(t, delivery.Config{Logger: slog.New(slog.DiscardHandler)}, func(b *harness) {
+		b.start()
+		b.store.put(newWork("hostile", "w"))
+		synctest.Wait()
+		data := compressed(`{"conditions":[{"type":"C","message":"` + strings.Repeat("a", 1<<20-100) + `"}]}`)
+		for n := range 40 {
+			e := cloudevents.New()
+			e.SetID("1")
+			e.SetType("io.open-cluster-management.works.v1alpha1.manifestbundles.status.update_request")
+			e.SetSource("hostile-agent")
+			e.SetExtension("resourceid", fmt.Sprint("u", n))
+			kit.NoError(t, e.SetData("application/json", data))
+			delivery.Receive(b.engine, transport.Message{Topic: "sources/hub1/clusters/hostile/agentevents", Event: e, Ack: func() {}})
+		}
+		if n := b.metric("workwire_source_received_total", "verdict=over_quota"); n < 20 || n > 24 {
+			t.Errorf("%v of 40 messages of a megabyte were dropped", n)
+		}
+		a := b.agent("other")
+		b.holds(a, b.store.put(newWork("other", "w")).UID, 1)
+	})
 }

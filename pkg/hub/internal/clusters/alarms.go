@@ -91,7 +91,7 @@ func distrust(event delivery.TrustChanged) finding {
 
 // resourceWords are the resources of quotas in messages.
 var resourceWords = map[quota.Resource]string{
-	quota.Messages: "messages", quota.Bytes: "bytes", quota.Writes: "changes of statuses", quota.WrittenBytes: "bytes of statuses",
+	quota.Messages: "messages", quota.Bytes: "bytes", quota.LargeBytes: "bytes of large messages", quota.Writes: "changes of statuses", quota.WrittenBytes: "bytes of statuses",
 }
 
 // noise returns the finding for an event of the delivery engine.
