@@ -100,6 +100,9 @@ func decide(name wire.ClusterName, v view, p policy, now time.Time) step {
 		}
 		return step{}
 	}
+	if wait := admissionDue(v.stored).Sub(now); 0 < wait && wait <= admissionDelay {
+		return step{requeueAfter: wait}
+	}
 	s := step{held: decideHeld(v.stored, v.held, now)}
 	conditions := conditionsFor(v, p, now)
 	due := []time.Duration{s.held.requeueAfter}
@@ -216,6 +219,17 @@ func (s *step) withoutNamespace(stored []metav1.Condition) {
 	if !apiequality.Semantic.DeepEqual(conditions, stored) {
 		s.conditions, s.events = conditions, eventsFor(stored, conditions)
 	}
+}
+
+// admissionDelay is how long after a cluster has asked to join its first status is written: by then its token has let it in, or somebody has to.
+const admissionDelay = 2 * time.Second
+
+// admissionDue returns when the first status of a cluster that asks to join is written; the zero time for others.
+func admissionDue(cluster *clusterv1.ManagedCluster) time.Time {
+	if !waitsForApproval(cluster) || cluster.Spec.HubAcceptsClient || len(cluster.Status.Conditions) > 0 {
+		return time.Time{}
+	}
+	return cluster.CreationTimestamp.Add(admissionDelay)
 }
 
 // waitsForApproval reports whether a cluster has asked to join and nobody has let it in (docs/join.md).
