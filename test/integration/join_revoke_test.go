@@ -77,8 +77,8 @@ func TestRevokedIsCut(t *testing.T) {
 	kit.True(t, "the connection ends", func() bool { return !lost.up.Load() })
 	t.Logf("cut %s after it was revoked", time.Since(began).Round(time.Millisecond))
 	kit.NoError(t, join.Revoke(t.Context(), w.clusters, string(deleted), "", time.Now()))
-	kit.True(t, "its connection ends", func() bool { return !gone.up.Load() })
 	kit.NoError(t, clients.Delete(t.Context(), string(deleted), metav1.DeleteOptions{}))
+	kit.True(t, "its connection ends", func() bool { return !gone.up.Load() })
 
 	w.hub.Stop()
 	w.Broker.Restart(t)

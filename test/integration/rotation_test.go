@@ -5,10 +5,13 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
+	"math/big"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -48,6 +51,8 @@ func TestRotation(t *testing.T) {
 		s := w.stream()
 		s.goOn(10)
 		first := w.issuer(w.cluster())
+		former, err := os.ReadFile(w.path(w.cluster() + "/ca.crt"))
+		kit.NoError(w, err)
 
 		steps := 0
 		step := func(what string, take func() (certificates.Report, error)) {
@@ -94,8 +99,12 @@ func TestRotation(t *testing.T) {
 		if last == first {
 			w.Errorf("the authority is %s as before", last)
 		}
-		if got := w.served(); got != last {
-			w.Errorf("the broker shows a certificate of %s, want %s", got, last)
+		trusted, err := os.ReadFile(w.path("broker/ca.crt"))
+		kit.NoError(w, err)
+		for who, authorities := range map[string][]byte{"trusts the new authority": trusted, "was away and trusts the former one": former} {
+			if got := w.served(authorities); got != last {
+				w.Errorf("whoever %s sees a certificate of %s, want %s", who, got, last)
+			}
 		}
 	})
 }
@@ -189,15 +198,54 @@ func (w *secured) issuer(name string) string {
 	return pair.Leaf.Issuer.CommonName
 }
 
-// served returns the common name of the issuer of the broker's certificate.
-func (w *secured) served() string {
+// served returns the common name of the issuer of the broker's certificate, as verified with these authorities.
+func (w *secured) served(authorities []byte) string {
 	w.Helper()
-	data, err := os.ReadFile(w.path("broker/ca.crt"))
-	kit.NoError(w, err)
 	pool := x509.NewCertPool()
-	pool.AppendCertsFromPEM(data)
+	pool.AppendCertsFromPEM(authorities)
 	conn, err := tls.Dial("tcp", w.Broker.Addr, &tls.Config{ServerName: "127.0.0.1", RootCAs: pool})
 	kit.NoError(w, err)
 	defer func() { _ = conn.Close() }()
 	return conn.ConnectionState().PeerCertificates[0].Issuer.CommonName
+}
+
+// TestListOfHubInMosquitto: the revocation list that a hub keeps in its ConfigMap refuses a cluster at a broker that takes none from hubs.
+func TestListOfHubInMosquitto(t *testing.T) {
+	t.Parallel()
+	w := &secured{World: newWorld(t), dir: t.TempDir()}
+	w.configure("- {name: other, role: agent}")
+	w.Broker = securedBrokers["mosquitto"](w)
+	connects := func(name string) error {
+		pair, err := tls.LoadX509KeyPair(w.path(name+"/tls.crt"), w.path(name+"/tls.key"))
+		kit.NoError(w, err)
+		conn, err := tls.Dial("tcp", w.Broker.Addr, &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{pair}})
+		if err != nil {
+			return err
+		}
+		defer func() { _ = conn.Close() }()
+		// With TLS 1.3 a client learns of its refusal when it reads; who is let in is not told anything before it says something.
+		kit.NoError(w, conn.SetReadDeadline(time.Now().Add(time.Second)))
+		_, err = conn.Read(make([]byte, 1))
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return nil
+		}
+		return err
+	}
+	if err := connects(w.cluster()); err != nil {
+		t.Fatalf("before it is revoked: %v", err)
+	}
+	revoked, err := tls.LoadX509KeyPair(w.path(w.cluster()+"/tls.crt"), w.path(w.cluster()+"/tls.key"))
+	kit.NoError(t, err)
+	authority, err := tls.LoadX509KeyPair(w.path("authority/ca.crt"), w.path("authority/ca.key"))
+	kit.NoError(t, err)
+	list, err := certificates.RevocationList(authority, []*big.Int{revoked.Leaf.SerialNumber}, big.NewInt(time.Now().UnixMilli()), time.Now())
+	kit.NoError(t, err)
+	kit.NoError(t, os.WriteFile(w.path("broker/ca.crl"), pem.EncodeToMemory(&pem.Block{Type: "X509 CRL", Bytes: list}), 0o644))
+	w.Broker.Restart(t)
+	if err := connects(w.cluster()); err == nil || !strings.Contains(err.Error(), "revoked certificate") {
+		t.Errorf("the cluster that is revoked: %v", err)
+	}
+	if err := connects("other"); err != nil {
+		t.Errorf("another cluster: %v", err)
+	}
 }

@@ -105,7 +105,8 @@ type Joins struct {
 	revoking sync.Mutex    // held while it is revised
 
 	mu    sync.Mutex
-	asked map[string]string // guarded by mu: the request that waits for a CertificateSigningRequest
+	asked map[string]string  // guarded by mu: the request that waits for a CertificateSigningRequest
+	gone  []enrolment.Holder // guarded by mu: who was revoked and is deleted, and may not be on the list yet
 }
 
 // New returns what answers requests. It does no I/O. It reports every fault of cfg.

@@ -60,6 +60,11 @@ func (j *Joins) issuedHere(cluster *clusterv1.ManagedCluster) []enrolment.Issued
 // changed has the revocation list looked at if what has changed of a cluster may change it.
 func (j *Joins) changed(before, after *clusterv1.ManagedCluster) {
 	was, is := isRevoked(before), isRevoked(after)
+	if was && after == nil {
+		j.mu.Lock()
+		j.gone = append(j.gone, enrolment.Holder{Name: before.Name, Revoked: true, Issued: j.issuedHere(before)})
+		j.mu.Unlock()
+	}
 	if was != is || is && before.Annotations[v1alpha1.CertificatesAnnotationKey] != after.Annotations[v1alpha1.CertificatesAnnotationKey] {
 		j.revise()
 	}
@@ -99,7 +104,7 @@ func (j *Joins) keepRevocations(ctx context.Context) {
 
 // reviseRevocations writes the ConfigMap if it is not as the ManagedClusters say, with more certificates that are revoked. It returns the list in
 // DER, nil if nothing was ever revoked. The caller holds revoking.
-func (j *Joins) reviseRevocations(ctx context.Context, more []enrolment.RevokedCertificate) ([]byte, error) {
+func (j *Joins) reviseRevocations(ctx context.Context, more []enrolment.RevokedCertificate) (crl []byte, err error) {
 	stored, err := j.cfg.Core.ConfigMaps(j.cfg.Namespace).Get(ctx, v1alpha1.RevocationsConfigMap, metav1.GetOptions{})
 	absent := apierrors.IsNotFound(err)
 	if err != nil && !absent {
@@ -112,15 +117,24 @@ func (j *Joins) reviseRevocations(ctx context.Context, more []enrolment.RevokedC
 	if err != nil {
 		return nil, err
 	}
-	next, err := j.next(have, more, time.Now())
+	j.mu.Lock()
+	gone := slices.Clip(j.gone)
+	j.mu.Unlock()
+	defer func() {
+		if err == nil {
+			j.mu.Lock()
+			defer j.mu.Unlock()
+			j.gone = j.gone[len(gone):] // only who holds revoking takes from it
+		}
+	}()
+	next, err := j.next(have, gone, more, time.Now())
 	if err != nil || absent && len(next.Revoked) == 0 {
 		return nil, err
 	}
-	if slices.Equal(have.Revoked, next.Revoked) && bytes.Equal(have.crl, next.crl) {
-		return next.crl, nil
-	}
-	if err := j.storeRevocations(ctx, stored, next, absent); err != nil {
-		return nil, fmt.Errorf("write the ConfigMap %s: %w", v1alpha1.RevocationsConfigMap, err)
+	if !slices.Equal(have.Revoked, next.Revoked) || !bytes.Equal(have.crl, next.crl) {
+		if err := j.storeRevocations(ctx, stored, next, absent); err != nil {
+			return nil, fmt.Errorf("write the ConfigMap %s: %w", v1alpha1.RevocationsConfigMap, err)
+		}
 	}
 	return next.crl, nil
 }
@@ -139,9 +153,9 @@ func (j *Joins) readRevocations(stored *corev1.ConfigMap) (r revocations, err er
 	return r, nil
 }
 
-// next returns what is revoked now. The list is signed again only if it changes, or is of another authority.
-func (j *Joins) next(have revocations, more []enrolment.RevokedCertificate, now time.Time) (revocations, error) {
-	var holders []enrolment.Holder
+// next returns what is revoked now, with holders that are gone, and more. The list is signed again only if it changes, or is of another
+// authority.
+func (j *Joins) next(have revocations, holders []enrolment.Holder, more []enrolment.RevokedCertificate, now time.Time) (revocations, error) {
 	for _, cluster := range j.cfg.Clusters.LatestList(revokedClusters, "true") {
 		holders = append(holders, enrolment.Holder{Name: cluster.Name, Revoked: true, Issued: j.issuedHere(cluster)})
 	}
