@@ -20,6 +20,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/workwire/workwire/broker"
@@ -416,12 +417,35 @@ func TestJoinersFlood(t *testing.T) {
 		}
 		return e
 	}
+	events := make([]cloudevents.Event, 3_000) // whoever attacks has a machine of their own
+	for i := range events {
+		events[i] = flood(i)
+	}
+	w.Create(w.Works(1), w.Work(1, "web", "0", "a"))
+	w.Applied(w.Works(1), "web")
+	changes := 0
+	// change returns the median of the times that changes of the work take until they are applied.
+	change := func() time.Duration {
+		took := make([]time.Duration, 25)
+		for i := range took {
+			changes++
+			patch := fmt.Appendf(nil, `{"spec":{"workload":{"manifests":[%s]}}}`, world.ConfigMap(w.Targets[1], "a", fmt.Sprint(changes)).Raw)
+			began := time.Now()
+			_, err := w.Works(1).Patch(t.Context(), "web", types.MergePatchType, patch, metav1.PatchOptions{})
+			kit.NoError(t, err)
+			w.Applied(w.Works(1), "web")
+			took[i] = time.Since(began)
+		}
+		slices.Sort(took)
+		return took[len(took)/2]
+	}
+	quiet := change()
 	attacker, _ := w.joiner("attacker")
 	var sent atomic.Int64
-	for range 8 {
+	for n := range 8 {
 		kit.Run(t, "flood", func(ctx context.Context) error {
-			for i := 0; ctx.Err() == nil; i++ {
-				if attacker.Publish(ctx, topics.Requests(), flood(i)) == nil {
+			for i := n; ctx.Err() == nil; i += 8 {
+				if attacker.Publish(ctx, topics.Requests(), events[i%len(events)]) == nil {
 					sent.Add(1)
 				}
 			}
@@ -429,14 +453,17 @@ func TestJoinersFlood(t *testing.T) {
 		})
 	}
 	kit.True(t, "the flood", func() bool { return sent.Load() > 500 })
-	began := time.Now()
-	w.Create(w.Works(1), w.Work(1, "web", "1", "a"))
-	w.Applied(w.Works(1), "web")
-	applied := time.Since(began)
+	began, before := time.Now(), sent.Load()
+	during := change()
+	rate := float64(sent.Load()-before) / time.Since(began).Seconds()
 	other := wire.ClusterName(kit.Unique("other"))
 	began = time.Now()
 	w.device(other, w.token(other, nil)).joined()
-	t.Logf("while %d requests were sent, a work was applied in %s and a cluster joined in %s", sent.Load(), applied.Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
+	t.Logf("%.0f requests a second: a change is applied in %s, without them in %s; a cluster joined in %s",
+		rate, during.Round(time.Millisecond), quiet.Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
+	if during > 3*quiet && during > time.Second {
+		t.Errorf("a change takes %s, without the flood %s", during, quiet)
+	}
 
 	if _, err := w.clusters.ClusterV1().ManagedClusters().Get(t.Context(), string(stranger), metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("the ManagedCluster of a stranger: %v", err)
