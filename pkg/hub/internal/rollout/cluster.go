@@ -50,6 +50,9 @@ type Cluster struct {
 	Away bool
 	// PresenceSince is the time of the last change of Away; zero if Away never changed.
 	PresenceSince time.Time
+	// Abandoned reports that the cluster has, in place of the current template, the one that the rollout
+	// goes back from. While it is away, it must not find that one when it returns.
+	Abandoned bool
 }
 
 // StatusOf returns the status of a cluster, derived from its work. A nil work means that the

@@ -24,8 +24,10 @@ type Decision struct {
 	Failed []string
 	// TimedOut lists the clusters for which the deadline of the strategy has passed.
 	TimedOut []string
-	// StoppedBy lists the failed and timed-out clusters that keep Waiting clusters from starting,
-	// if there are more of them than the strategy tolerates.
+	// Exceeded lists the failed and timed-out clusters of the first group, or sequence, in which there are
+	// more of them than the strategy tolerates.
+	Exceeded []string
+	// StoppedBy is Exceeded if it keeps Waiting clusters from starting.
 	StoppedBy []string
 	// Soaking lists the clusters that hold a slot although they succeeded, since minSuccessTime has not
 	// passed, if there are Waiting clusters.
@@ -36,6 +38,9 @@ type Decision struct {
 	Missing []clusterv1alpha1.MandatoryDecisionGroup
 	// Done reports that every cluster succeeded or is skipped. It is true if there are no clusters.
 	Done bool
+	// Proven reports that the template succeeded for minSuccessTime everywhere it was: on some cluster, and on
+	// all but skipped ones and those that were away before they could receive it.
+	Proven bool
 	// RequeueAt is when to decide again if nothing has changed until then; zero means never.
 	RequeueAt time.Time
 }
@@ -73,18 +78,21 @@ func (s Strategy) Decide(groups []Group, clusters map[string]Cluster, now time.T
 			d.decideGroup(group, false)
 		}
 	default:
+		var failures []string
 		for _, group := range others {
 			t := d.count(group.Clusters, func(tally) int { return len(group.Clusters) })
 			d.assign(group.Clusters, slices.Concat(t.toApply, t.awayToApply))
+			failures = append(failures, t.failures()...)
 		}
+		d.blockIf(len(failures) > d.maxFailures.resolve(total), failures)
 	}
 	d.Done = d.finished == total
-	d.RequeueAt = d.timeOutAt
+	d.Proven = d.proven && d.finished+d.absent == total && d.minSuccessAt.IsZero()
+	d.RequeueAt = Earlier(d.timeOutAt, d.minSuccessAt)
 	if len(d.Waiting) == 0 {
 		d.Soaking = nil
 	} else {
-		d.StoppedBy = d.stoppers
-		d.RequeueAt = Earlier(d.RequeueAt, d.minSuccessAt)
+		d.StoppedBy = d.Exceeded
 	}
 	return d.Decision
 }
@@ -96,9 +104,9 @@ type decider struct {
 	clusters     map[string]Cluster
 	now          time.Time
 	blocked      bool      // no further cluster starts
-	stoppers     []string  // the failures that blocked the rollout
 	proven       bool      // some cluster succeeded
 	finished     int       // clusters that succeeded or are skipped
+	absent       int       // clusters that were away before they could receive the template
 	timeOutAt    time.Time // the earliest time-out to come
 	minSuccessAt time.Time // the earliest end of a minSuccessTime to come
 }
@@ -166,7 +174,7 @@ func (d *decider) decideSequence(clusters []string, total int) {
 func (d *decider) blockIf(exceeded bool, failures []string) {
 	if exceeded && !d.blocked {
 		d.blocked = true
-		d.stoppers = failures
+		d.Exceeded = failures
 	}
 }
 
@@ -184,15 +192,15 @@ func (d *decider) startGroup(clusters []string, t tally) {
 }
 
 // assign adds the clusters to the lists of the decision, in their order. starting are the clusters
-// that receive the template now.
+// that receive the template now; so do those that are away with an abandoned one.
 func (d *decider) assign(clusters, starting []string) {
 	starts := sets.New(starting...)
 	for _, name := range clusters {
-		switch status := d.clusters[name].Status; {
-		case status == Skip:
-		case status != ToApply:
+		switch c := d.clusters[name]; {
+		case c.Status == Skip:
+		case c.Status != ToApply:
 			d.Rollout = append(d.Rollout, name)
-		case starts.Has(name):
+		case starts.Has(name), c.Away && c.Abandoned:
 			d.Start = append(d.Start, name)
 			d.Rollout = append(d.Rollout, name)
 		default:

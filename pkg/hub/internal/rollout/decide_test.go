@@ -174,9 +174,9 @@ func TestDecide(t *testing.T) {
 		"timed-out ones hold none":           {progressive("2", config(0, "10m", "1")), "a b c d", "a=P11m", "start [b c] wait [d] timed out [a]"},
 		"given up elsewhere":                 {progressive("2", config(0, "", "1")), "a b c d", "a=T", "start [b c] wait [d] timed out [a]"},
 		"deadline to come":                   {progressive("1", config(0, "10m", "1")), "a b", "a=P4m", "start [] wait [b] requeue 6m0s"},
-		"success holds a place for a time":   {progressive("2", config(5*time.Minute, "", "0")), "a b c", "a=S3m b=S5m", "start [c] wait []"},
+		"success holds a place for a time":   {progressive("2", config(5*time.Minute, "", "0")), "a b c", "a=S3m b=S5m", "start [c] wait [] requeue 2m0s"},
 		"and then frees it":                  {progressive("1", config(5*time.Minute, "", "0")), "a b", "a=S3m", "start [] wait [b] requeue 2m0s"},
-		"nothing waits, nothing to look for": {progressive("1", config(5*time.Minute, "", "0")), "a", "a=S3m", "start [] wait [] done"},
+		"nothing waits, proven in a while":   {progressive("1", config(5*time.Minute, "", "0")), "a", "a=S3m", "start [] wait [] done requeue 2m0s"},
 		"skipped ones hold none":             {progressive("1", plain), "a b", "a=K", "start [b] wait []"},
 		"done":                               {progressive("1", plain), "a b", "a=S b=S", "start [] wait [] done"},
 

@@ -54,4 +54,10 @@
 //
 // A cluster that returns has the full progressDeadline again. A failure that was reported before
 // the cluster went away still counts.
+//
+// # Going back
+//
+// [Revisions.After] decides when a set whose rollout fails goes back to an earlier template. The way back is a rollout
+// of that template by the same strategy, with one exception: a cluster that is away with the abandoned template receives
+// the earlier one at once, so that it does not find the abandoned one when it returns.
 package rollout

@@ -87,6 +87,7 @@ func (d *decider) count(clusters []string, excusable func(tally) int) tally {
 	d.Failed = append(d.Failed, t.failed...)
 	d.TimedOut = append(d.TimedOut, t.timedOut...)
 	d.finished += t.succeeded + t.skipped
+	d.absent += t.excused + len(t.awayToApply)
 	d.proven = d.proven || t.succeeded > 0
 	return t
 }
