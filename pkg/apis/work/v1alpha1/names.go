@@ -15,6 +15,13 @@ const (
 	RolloutSuccessAvailable     = "Available"
 )
 
+// OnFailureAnnotationKey annotates a ManifestWorkReplicaSet with what happens when its rollout fails: OnFailureRollback,
+// or by default nothing more than that it stops.
+const (
+	OnFailureAnnotationKey = "workwire.dev/on-failure"
+	OnFailureRollback      = "Rollback"
+)
+
 // AllowRemovalsAnnotationKey annotates a ManifestWorkReplicaSet with the number of works whose deletion may
 // go on although the condition RemovalsHeld holds it.
 const AllowRemovalsAnnotationKey = "workwire.dev/allow-removals"
@@ -43,6 +50,10 @@ const (
 	// ManifestWorkReplicaSetConditionStalled is True, with reason and message of Ready, while the set does not go on by
 	// itself: failures stop it, removals are held, or its spec is invalid. It is absent otherwise.
 	ManifestWorkReplicaSetConditionStalled = "Stalled"
+	// ManifestWorkReplicaSetConditionRolledBack is True while clusters receive an earlier template because the rollout of
+	// that of the set has failed, and False where OnFailureAnnotationKey asks for what cannot be done. Its message says why. A
+	// set that never went back does not have it.
+	ManifestWorkReplicaSetConditionRolledBack = "RolledBack"
 	// ManifestWorkReplicaSetConditionStopped is True while failures stop the rollout. A set whose
 	// rollout never stopped does not have it.
 	ManifestWorkReplicaSetConditionStopped = "Stopped"
@@ -73,11 +84,19 @@ const (
 	ReasonPaused = "Paused"
 	// ReasonStopped (Progressing False): more clusters failed than allowed.
 	ReasonStopped = "Stopped"
+	// ReasonRollingBack (Progressing True): the rollout has failed, and an earlier template reaches the clusters.
+	ReasonRollingBack = "RollingBack"
+	// ReasonRolledBack (Progressing False): every cluster succeeded with an earlier template in place of that of the set.
+	ReasonRolledBack = "RolledBack"
+	// ReasonNoProvenRevision (RolledBack False): no earlier template succeeded everywhere it was.
+	ReasonNoProvenRevision = "NoProvenRevision"
+	// ReasonInvalidAnnotation (RolledBack False): the value of the annotation workwire.dev/on-failure is not known.
+	ReasonInvalidAnnotation = "InvalidAnnotation"
 	// ReasonNoClusters (Progressing False): no cluster is chosen.
 	ReasonNoClusters = "NoClusters"
 	// ReasonInvalid (Progressing False): the set, a strategy or a placement must be changed first.
 	ReasonInvalid = "Invalid"
-	// ReasonTooManyFailures (Stopped True): the message names the clusters.
+	// ReasonTooManyFailures (Stopped, RolledBack True): the message names the clusters.
 	ReasonTooManyFailures = "TooManyFailures"
 	// ReasonProcessing (ManifestworkApplied False): works are progressing, and none is degraded.
 	ReasonProcessing = "Processing"

@@ -16,6 +16,13 @@ const (
 	// RevisionHashAnnotationKey annotates a set with the hash of the template whose revision
 	// RevisionAnnotationKey is. The hub writes it.
 	RevisionHashAnnotationKey = "workwire.dev/revision-hash"
+	// ProvenRevisionAnnotationKey annotates a set that goes back when its rollout fails with the number of the last revision
+	// that succeeded everywhere it was. The hub writes it.
+	ProvenRevisionAnnotationKey = "workwire.dev/proven-revision"
+	// ServedRevisionAnnotationKey annotates a set that has gone back with the number of the revision that clusters receive
+	// in place of its template. The hub writes it, and removes it when the template changes; if somebody else removes it,
+	// the template of the set is rolled out again.
+	ServedRevisionAnnotationKey = "workwire.dev/served-revision"
 	// RevisionHistoryLimitAnnotationKey annotates a set with the number of earlier templates that the
 	// hub keeps; default 10, at most 100.
 	RevisionHistoryLimitAnnotationKey = "workwire.dev/revision-history-limit"

@@ -55,7 +55,10 @@ func setStateOf(set *workv1alpha1.ManifestWorkReplicaSet) (state, time.Time, str
 	if c := find(workv1alpha1.ManifestWorkReplicaSetConditionPlacementVerified); is(c, metav1.ConditionFalse) {
 		return stateFailed, c.LastTransitionTime.Time, text(c)
 	}
-	for _, kind := range []string{workv1alpha1.ManifestWorkReplicaSetConditionRemovalsHeld, workv1alpha1.ManifestWorkReplicaSetConditionStopped} {
+	for _, kind := range []string{
+		workv1alpha1.ManifestWorkReplicaSetConditionRemovalsHeld, workv1alpha1.ManifestWorkReplicaSetConditionStopped,
+		workv1alpha1.ManifestWorkReplicaSetConditionRolledBack,
+	} {
 		if c := find(kind); is(c, metav1.ConditionTrue) {
 			return stateFailed, c.LastTransitionTime.Time, text(c)
 		}

@@ -23,7 +23,12 @@ import (
 
 // input is everything that a plan depends on. It is read-only.
 type input struct {
-	set        *workv1alpha1.ManifestWorkReplicaSet
+	set *workv1alpha1.ManifestWorkReplicaSet // with the template that clusters receive
+	// own is the set as it is stored, with its own template; nil: as set.
+	own *workv1alpha1.ManifestWorkReplicaSet
+	// revisions are those of the set, and missing is why the one that it serves cannot be; empty if it can.
+	revisions  rollout.Revisions
+	missing    string
 	placements []placement            // in the order of the references of the set
 	works      []*workv1.ManifestWork // works with the label of the set
 	// workByName returns a work by its name, with or without labels, that belongs to no other set.
@@ -42,6 +47,10 @@ type input struct {
 	unwritten string
 	// compared is which specs are the template, by [works.SpecKey].
 	compared map[compress.Data]bool
+	// back is why clusters receive an earlier template, or will; empty if they do not.
+	back string
+	// abandoned reports whether a work has the template that the set has gone back from.
+	abandoned func(*workv1.ManifestWork) bool
 }
 
 // presence is the part of a ManagedCluster that a rollout depends on. The zero value is an
@@ -68,6 +77,8 @@ type placement struct {
 type plan struct {
 	status  workv1alpha1.ManifestWorkReplicaSetStatus
 	changes []change
+	// revisions are those of the set after the plan.
+	revisions rollout.Revisions
 	// rollouts has one entry per placement, in the order of the references of the set; none if the
 	// set is invalid.
 	rollouts []placementRollout
@@ -110,12 +121,17 @@ type placementRollout struct {
 // decide returns the plan for a set that is not being deleted.
 func decide(in input) plan {
 	in.compared = make(map[compress.Data]bool)
-	p := plan{status: *in.set.Status.DeepCopy()}
+	in.abandoned = abandonedTemplate(in)
+	p := plan{status: *in.set.Status.DeepCopy(), revisions: in.revisions}
 	if p.invalid = validateNames(in.set); p.invalid != "" {
 		conditionSetter(&p.status, in.now)(metav1.Condition{
 			Type: workv1alpha1.ManifestWorkReplicaSetConditionManifestworkApplied, Status: metav1.ConditionFalse,
 			Reason: workv1alpha1.ReasonInvalidManifestWorkName, Message: p.invalid,
 		})
+		p.setInvalid(in)
+		return p
+	}
+	if p.invalid = in.missing; p.invalid != "" {
 		p.setInvalid(in)
 		return p
 	}
@@ -140,6 +156,7 @@ func decide(in input) plan {
 		p.rollouts, unselected = append(p.rollouts, r), append(unselected, left...)
 		p.requeueAt = rollout.Earlier(p.requeueAt, r.decision.RequeueAt)
 	}
+	in.back = p.goBack(in)
 	summarize(&p.status, p.rollouts, in)
 	p.removeUnselected(in, unselected)
 	setReady(&p.status, in)
@@ -290,6 +307,7 @@ func (in input) clusterState(placement, name string, presence presence, works ma
 	current := work != nil && work.DeletionTimestamp == nil && in.hasTemplate(work)
 	cluster := rollout.StatusOf(work, current, in.now)
 	cluster.Away, cluster.PresenceSince = presence.away, presence.since
+	cluster.Abandoned = cluster.Away && !current && work != nil && in.abandoned(work)
 	if presence.refused || presence.outside { // it receives no works
 		cluster.Status = rollout.Skip
 	}

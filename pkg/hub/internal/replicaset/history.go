@@ -25,7 +25,8 @@ type history struct {
 	hash       string
 	limit      int // the last one that was applied
 	limitKnown bool
-	retry      failure // of the last attempt to store the revision
+	retry      failure             // of the last attempt to store the revision
+	served     *revisions.Revision // the one that was served last; nil: none
 }
 
 // noDefinitionRetry is the pause before revisions are stored again on an API server that does not
@@ -93,6 +94,9 @@ func (c *Controller) writeRevision(ctx context.Context, set *workv1alpha1.Manife
 		return nil, fmt.Errorf("store revision %d: %w", plan.Number, err)
 	}
 	for i := range plan.Delete {
+		if kept := numberOf(set, workwirev1alpha1.ProvenRevisionAnnotationKey); kept == plan.Delete[i].Revision {
+			continue
+		}
 		name := plan.Delete[i].Name
 		err := client.Delete(ctx, name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &plan.Delete[i].UID}})
 		if err != nil && !apierrors.IsNotFound(err) {
@@ -107,7 +111,21 @@ func (c *Controller) annotateRevision(ctx context.Context, set *workv1alpha1.Man
 	wanted := map[string]string{
 		workwirev1alpha1.RevisionAnnotationKey: strconv.FormatInt(plan.Number, 10), workwirev1alpha1.RevisionHashAnnotationKey: hash,
 	}
-	changes := mapPatch("/metadata/annotations", set.Annotations, wanted, nil)
+	again, proven := "", numberOf(set, workwirev1alpha1.ProvenRevisionAnnotationKey)
+	if plan.Existing != nil && plan.Existing.Revision != plan.Number {
+		again = fmt.Sprintf(", the template of revision %d again", plan.Existing.Revision)
+		if proven == plan.Existing.Revision {
+			wanted[workwirev1alpha1.ProvenRevisionAnnotationKey] = wanted[workwirev1alpha1.RevisionAnnotationKey]
+		}
+	}
+	var removed []string
+	if set.Annotations[workwirev1alpha1.RevisionHashAnnotationKey] != hash { // a new template is tried
+		removed = append(removed, workwirev1alpha1.ServedRevisionAnnotationKey)
+		if proven >= plan.Number { // somebody has deleted it with the others: the numbers begin again
+			removed = append(removed, workwirev1alpha1.ProvenRevisionAnnotationKey)
+		}
+	}
+	changes := mapPatch("/metadata/annotations", set.Annotations, wanted, removed)
 	if len(changes) == 0 {
 		return set, nil
 	}
@@ -118,10 +136,6 @@ func (c *Controller) annotateRevision(ctx context.Context, set *workv1alpha1.Man
 	patched, err := c.patchSet(ctx, set, "annotate the revision of", types.JSONPatchType, patch)
 	if err != nil || patched == nil {
 		return set, err
-	}
-	again := ""
-	if plan.Existing != nil && plan.Existing.Revision != plan.Number {
-		again = fmt.Sprintf(", the template of revision %d again", plan.Existing.Revision)
 	}
 	c.event(set, corev1.EventTypeNormal, "NewTemplate", "Revision %d%s", plan.Number, again)
 	return patched, nil

@@ -77,7 +77,7 @@ func gaugesOf(p *plan) gaugeValues {
 		g.rollout = "invalid"
 	case p.paused():
 		g.rollout = "paused"
-	case stoppedMessage(p.rollouts) != "":
+	case stoppedMessage(p.rollouts) != "", p.revisions.Served != 0:
 		g.rollout = "stopped"
 	case complete:
 		g.rollout = "complete"

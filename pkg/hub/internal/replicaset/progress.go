@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -92,7 +93,7 @@ func setReady(status *workv1alpha1.ManifestWorkReplicaSetStatus, in input) {
 	status.ObservedGeneration = in.set.Generation
 	set := conditionSetter(status, in.now)
 	set(c)
-	if c.Type = workv1alpha1.ManifestWorkReplicaSetConditionStalled; !stalled(in.set, c.Reason) {
+	if c.Type = workv1alpha1.ManifestWorkReplicaSetConditionStalled; in.missing == "" && !stalled(in.set, c.Reason) {
 		meta.RemoveStatusCondition(&status.Conditions, c.Type)
 		return
 	}
@@ -104,7 +105,7 @@ func setReady(status *workv1alpha1.ManifestWorkReplicaSetStatus, in input) {
 // may be on their way.
 func stalled(set *workv1alpha1.ManifestWorkReplicaSet, reason string) bool {
 	switch reason {
-	case workv1alpha1.ReasonStopped, workv1alpha1.ManifestWorkReplicaSetConditionRemovalsHeld:
+	case workv1alpha1.ReasonStopped, workv1alpha1.ReasonRolledBack, workv1alpha1.ManifestWorkReplicaSetConditionRemovalsHeld:
 		return true
 	case workv1alpha1.ReasonInvalid:
 		return validateNames(set) != "" || slices.ContainsFunc(set.Spec.PlacementRefs, func(ref workv1alpha1.LocalPlacementReference) bool {
@@ -122,6 +123,9 @@ func progress(in input, rollouts []placementRollout, complete bool, err error) m
 	}
 	n := countProgress(rollouts)
 	text := n.text(in.set.Annotations[workwirev1alpha1.RevisionAnnotationKey])
+	if in.revisions.Served != 0 {
+		text = n.text(strconv.FormatInt(in.revisions.Served, 10))
+	}
 	stopped := stoppedMessage(rollouts)
 	switch {
 	case err != nil:
@@ -132,7 +136,12 @@ func progress(in input, rollouts []placementRollout, complete bool, err error) m
 	case n.chosen == 0:
 		c.Reason, c.Message = workv1alpha1.ReasonNoClusters, "no cluster is selected"
 	case stopped != "":
-		c.Reason, c.Message = workv1alpha1.ReasonStopped, joinTexts(text, stopped, waitsMessage(rollouts))
+		c.Reason, c.Message = workv1alpha1.ReasonStopped, joinTexts(text, stopped, waitsMessage(rollouts), in.back)
+	case complete && in.back != "":
+		c.Reason, c.Message = workv1alpha1.ReasonRolledBack, joinTexts(text, in.back)
+	case in.back != "":
+		c.Status, c.Reason = metav1.ConditionTrue, workv1alpha1.ReasonRollingBack
+		c.Message = joinTexts(text, soakMessage(rollouts), waitsMessage(rollouts), in.back)
 	case complete:
 		c.Reason, c.Message = workv1alpha1.ReasonComplete, text
 	case n.soaking > 0 && n.started == 0 && n.unfinished == 0:

@@ -41,15 +41,24 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (r
 		}
 	}
 	set = c.storeRevision(ctx, set, s, now)
+	revisions := revisionsOf(set, s.history.hash)
+	served, missing, err := c.servedSet(ctx, set, revisions.Served, s)
+	if err != nil {
+		return 0, err
+	}
 	deciding := time.Now()
 	placements, reach := c.placementsOf(set), c.cfg.Bindings.Of(set.Namespace)
 	p := decide(input{
-		set: set, placements: placements, works: c.worksOf(set), workByName: c.unownedWork, reach: reach,
+		set: served, own: set, revisions: revisions, missing: missing, placements: placements, works: c.worksOf(set), workByName: c.unownedWork, reach: reach,
 		presence: func(cluster string) presence { return c.presence(cluster, reach) }, cluster: c.cluster, asked: s.edited(set, placements, now), unwritten: s.unwritten(), now: now, clock: c.clock,
 	})
 	c.Spent(key, time.Since(deciding)) // a look at each work of the set
 	if err = c.updateStatus(ctx, set, &p.status); err == nil {
 		c.report(set, &p, s)
+		err = c.storeRevisions(ctx, set, revisions, p.revisions)
+	}
+	if p.revisions.Served != revisions.Served { // the changes are of the template that it goes back from
+		return interval, err
 	}
 	c.writeAll(ctx, set, p.changes, s)
 	return s.requeueAfter(p.requeueAt, now), err

@@ -53,7 +53,25 @@ func (c *Controller) report(set *workv1alpha1.ManifestWorkReplicaSet, p *plan, s
 		c.event(set, corev1.EventTypeNormal, "RolledOut", "All %d works are rolled out", p.status.Summary.Total)
 	}
 	c.reportStop(set, p, log)
+	c.reportBack(set, changed(workv1alpha1.ManifestWorkReplicaSetConditionRolledBack), changed(workv1alpha1.ManifestWorkReplicaSetConditionProgressing), log)
 	c.reportPause(set, p)
+}
+
+// reportBack reports that the set goes back to an earlier template, has done so, or cannot. back and progressing are
+// the conditions RolledBack and Progressing, nil if they have not changed.
+func (c *Controller) reportBack(set *workv1alpha1.ManifestWorkReplicaSet, back, progressing *metav1.Condition, log *slog.Logger) {
+	switch {
+	case back == nil:
+	case back.Status == metav1.ConditionTrue:
+		log.Warn("rollout failed, going back", "reason", back.Message)
+		c.event(set, corev1.EventTypeWarning, "RollingBack", "Rollout failed: %s", back.Message)
+	case back.Reason != workv1alpha1.ReasonAsExpected:
+		c.event(set, corev1.EventTypeWarning, back.Reason, "%s", back.Message)
+	}
+	before := meta.FindStatusCondition(set.Status.Conditions, workv1alpha1.ManifestWorkReplicaSetConditionProgressing)
+	if progressing != nil && progressing.Reason == workv1alpha1.ReasonRolledBack && (before == nil || before.Reason != progressing.Reason) {
+		c.event(set, corev1.EventTypeNormal, "RolledBack", "%s", progressing.Message)
+	}
 }
 
 // reportPause reports that the rollout is paused, or goes on.

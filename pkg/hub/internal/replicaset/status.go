@@ -73,7 +73,7 @@ func summarize(status *workv1alpha1.ManifestWorkReplicaSetStatus, rollouts []pla
 	}
 	set := conditionSetter(status, in.now)
 	set(verified(chosen, err))
-	set(rolledOut(complete, joinTexts(stoppedMessage(rollouts), in.unwritten, waitingMessage(rollouts), paused)))
+	set(rolledOut(complete && in.back == "", joinTexts(stoppedMessage(rollouts), in.back, in.unwritten, waitingMessage(rollouts), paused)))
 	set(applied(status.Summary, chosen))
 	setProgress(status, in, rollouts, complete, errors.Join(invalid...))
 }
@@ -139,13 +139,17 @@ func stoppedMessage(rollouts []placementRollout) string {
 		if len(rollouts) > 1 {
 			where = " in placement " + r.placement
 		}
-		noun := "clusters"
-		if len(clusters) == 1 {
-			noun = "cluster"
-		}
-		texts = append(texts, fmt.Sprintf("stopped%s: %d %s failed or timed out, more than allowed: %s", where, len(clusters), noun, joinNames(clusters)))
+		texts = append(texts, "stopped"+where+": "+failuresText(clusters))
 	}
 	return strings.Join(texts, "; ")
+}
+
+func failuresText(clusters []string) string {
+	noun := "clusters"
+	if len(clusters) == 1 {
+		noun = "cluster"
+	}
+	return fmt.Sprintf("%d %s failed or timed out, more than allowed: %s", len(clusters), noun, joinNames(clusters))
 }
 
 // joinNames joins up to maxClusters cluster names.

@@ -84,10 +84,11 @@ func steered(before, after *workv1alpha1.ManifestWorkReplicaSet) bool {
 		slices.ContainsFunc(steering, func(key string) bool { return before.Annotations[key] != after.Annotations[key] })
 }
 
-// steering are the annotations of a set that a reconcile reads and that people write.
+// steering are the annotations of a set that a reconcile reads and that people write, or remove.
 var steering = []string{
 	workv1alpha1.AllowRemovalsAnnotationKey, workv1alpha1.RolloutSuccessAnnotationKey,
 	workv1.PausedAnnotationKey, workwirev1alpha1.RevisionHistoryLimitAnnotationKey,
+	workv1alpha1.OnFailureAnnotationKey, workwirev1alpha1.ServedRevisionAnnotationKey,
 }
 
 func (c *Controller) placementChanged(before, after *clusterv1beta1.Placement) {
