@@ -12,6 +12,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
@@ -290,6 +291,19 @@ func TestRollout(t *testing.T) {
 	status(metav1.ConditionFalse, "stopped: 2 clusters failed")
 	f.workctl(1, []string{"rollout", "status", "till", n}, "is stopped", "workctl rollout undo till")
 	f.workctl(1, []string{"wait", "set", "till", n}, "is stopped")
+	f.workctl(1, []string{"rollout", "retry", "till", n}, "has not gone back")
+	set, err = sets.Patch(t.Context(), "till", types.MergePatchType, []byte(`{"metadata":{"annotations":{"workwire.dev/served-revision":"1"}}}`), metav1.PatchOptions{})
+	kit.NoError(t, err)
+	const back = "revision 1: 3 of 3 clusters succeeded; back from revision 2 to revision 1: 1 cluster failed or timed out, more than allowed: cluster2"
+	set.Status.Conditions = append(set.Status.Conditions, metav1.Condition{Type: workv1alpha1.ManifestWorkReplicaSetConditionProgressing,
+		Status: metav1.ConditionFalse, Reason: workv1alpha1.ReasonRolledBack, Message: back, LastTransitionTime: metav1.Now()})
+	set.Status.Conditions[0].Message = "back from revision 2"
+	_, err = sets.UpdateStatus(t.Context(), set, metav1.UpdateOptions{})
+	kit.NoError(t, err)
+	f.workctl(1, []string{"rollout", "status", "till", n}, back, "the clusters have an earlier template", "workctl rollout retry till -n "+f.cluster)
+	f.workctl(1, []string{"wait", "set", "till", n}, "the clusters have an earlier template")
+	f.workctl(0, []string{"rollout", "retry", "till", n}, "its template is rolled out again")
+	f.workctl(1, []string{"rollout", "retry", "till", n}, "has not gone back")
 	status(metav1.ConditionTrue, "")
 	f.workctl(0, []string{"rollout", "status", "till", n}, "clusters have the template")
 	f.workctl(0, []string{"wait", "set", "till", n}, "✓ "+f.cluster+"/till")

@@ -18,8 +18,8 @@ import (
 )
 
 func rolloutCommand(o *cli.Options) *cobra.Command {
-	cmd := group("rollout", "Follow, pause, resume or undo the rollout of a set")
-	cmd.AddCommand(rolloutStatusCommand(o), rolloutHistoryCommand(o), rolloutPauseCommand(o, true), rolloutPauseCommand(o, false), rolloutUndoCommand(o))
+	cmd := group("rollout", "Follow, pause, resume, undo or retry the rollout of a set")
+	cmd.AddCommand(rolloutStatusCommand(o), rolloutHistoryCommand(o), rolloutPauseCommand(o, true), rolloutPauseCommand(o, false), rolloutUndoCommand(o), rolloutRetryCommand(o))
 	return cmd
 }
 
@@ -52,13 +52,14 @@ func rolloutStatusCommand(o *cli.Options) *cobra.Command {
 	)
 	cmd := rolloutLeaf(o, "status SET", "Follow a rollout until it is done",
 		"Prints a line for each change of the rollout until all clusters have the newest template and succeeded with it. It ends\n"+
-			"with exit code 1 if the rollout stops because too many clusters failed, and with 3 after --timeout.",
+			"with exit code 1 if the rollout stops because too many clusters failed, or has gone back to an earlier template, and\n"+
+			"with 3 after --timeout.",
 		func(ctx context.Context, reader *fleet.Reader, namespace, name string) error {
 			ctx, cancel := bounded(ctx, timeout)
 			defer cancel()
 			return followRollout(ctx, reader, namespace, name, timeout, watch, func(r fleet.Rollout) bool {
 				_, err := fmt.Fprintf(o.Out, "set %s/%s: %s\n", namespace, name, r.Line)
-				return err != nil || !watch || r.Stopped
+				return err != nil || !watch || r.Stopped || r.RolledBack
 			})
 		})
 	cmd.Flags().BoolVarP(&watch, "watch", "w", true, "follow the rollout until it is done; false prints one line")
@@ -76,6 +77,9 @@ func followRollout(ctx context.Context, reader *fleet.Reader, namespace, name st
 		return show(r)
 	})
 	switch {
+	case err == nil && untilDone && last.RolledBack:
+		return cli.Errorf("the rollout of %s/%s has failed, and the clusters have an earlier template", namespace, name).
+			Do("give the set a template that works, or try this one again: workctl rollout retry %s -n %s", name, namespace)
 	case err == nil && untilDone && last.Stopped && !last.Done:
 		return cli.Errorf("the rollout of %s/%s is stopped", namespace, name).
 			Do("mend what the message names, or go back: workctl rollout undo %s -n %s", name, namespace)
@@ -139,6 +143,23 @@ func rolloutPauseCommand(o *cli.Options, paused bool) *cobra.Command {
 		return setPaused(cmd, o, target{sets, []string{name}}, paused)
 	})
 	return cmd
+}
+
+func rolloutRetryCommand(o *cli.Options) *cobra.Command {
+	return rolloutLeaf(o, "retry SET", "Try a template again that failed",
+		"Rolls out the template of a set again that has gone back to an earlier one because too many clusters failed. It removes\n"+
+			"the annotation workwire.dev/served-revision. If the template fails again, the set goes back again.",
+		func(ctx context.Context, reader *fleet.Reader, namespace, name string) error {
+			changed, err := reader.Retry(ctx, namespace, name)
+			switch {
+			case err != nil:
+				return err
+			case !changed:
+				return cli.Errorf("set %s/%s has not gone back to an earlier template", namespace, name)
+			}
+			_, err = fmt.Fprintf(o.Out, "set %s/%s: its template is rolled out again\n", namespace, name)
+			return err
+		})
 }
 
 func rolloutUndoCommand(o *cli.Options) *cobra.Command {

@@ -118,7 +118,7 @@ func (f *waitFlags) sets(ctx context.Context, o *cli.Options, names []string) er
 				mark = style.Paint(cli.Good, "✓")
 			}
 			live.show(name, fmt.Sprintf("%s %s/%s  %s", mark, namespace, name, r.Line))
-			return r.Stopped
+			return r.Stopped || r.RolledBack
 		}); err != nil {
 			return err
 		}

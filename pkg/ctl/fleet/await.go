@@ -208,8 +208,9 @@ func (a *awaited) note(name string, w *workv1.ManifestWork) error {
 // Rollout is how far the rollout of a set has got.
 type Rollout struct {
 	// Done reports whether every cluster has the template and succeeded with it; Stopped whether
-	// too many failed; Paused whether the set is paused.
-	Done, Stopped, Paused bool
+	// too many failed; Paused whether the set is paused; RolledBack whether every cluster has an earlier template and
+	// succeeded with it, because too many failed.
+	Done, Stopped, Paused, RolledBack bool
 	// Line says it for people.
 	Line string
 }
@@ -227,6 +228,7 @@ func RolloutOf(set *workv1alpha1.ManifestWorkReplicaSet) Rollout {
 	}
 	r.Done = rolledOut.Status == metav1.ConditionTrue
 	r.Stopped = meta.IsStatusConditionTrue(conditions, workv1alpha1.ManifestWorkReplicaSetConditionStopped) || strings.HasPrefix(rolledOut.Message, "stopped")
+	r.RolledBack = progressing != nil && progressing.Reason == workv1alpha1.ReasonRolledBack
 	r.Line = fmt.Sprintf("%d clusters have the template: %d applied, %d available, %d progressing, %d degraded", line.Total, line.Applied, line.Available,
 		line.Progressing, line.Degraded)
 	message := line.Message
