@@ -47,6 +47,7 @@ func TestNames(t *testing.T) {
 		"placementdecisions.cluster.open-cluster-management.io":        apiextensionsv1.NamespaceScoped,
 		"addonplacementscores.cluster.open-cluster-management.io":      apiextensionsv1.NamespaceScoped,
 		"manifestworkreplicasetrevisions.workwire.dev":                 apiextensionsv1.NamespaceScoped,
+		"workoverrides.workwire.dev":                                   apiextensionsv1.NamespaceScoped,
 	})
 	checkNames(t, crds.Spoke(), map[string]apiextensionsv1.ResourceScope{
 		"appliedmanifestworks.work.open-cluster-management.io": apiextensionsv1.ClusterScoped,

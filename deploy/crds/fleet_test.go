@@ -68,6 +68,9 @@ var fleet = map[schema.GroupVersionKind]struct {
 	workwirev1alpha1.GroupVersion.WithKind("ManifestWorkReplicaSetRevision"): {
 		"manifestworkreplicasetrevisions", meta.RESTScopeNameNamespace, []string{"Name", "Set", "Revision", "Change cause", "Age"},
 	},
+	workwirev1alpha1.GroupVersion.WithKind("WorkOverride"): {
+		"workoverrides", meta.RESTScopeNameNamespace, []string{"Name", "Set", "Age"},
+	},
 }
 
 func testFleetServed(t *testing.T, config *rest.Config) {
@@ -303,6 +306,7 @@ func testFleetColumns(ctx context.Context, t *testing.T, config *rest.Config, ns
 		"AddOnPlacementScore":            {"written", "2026-01-02T03:04:05Z"},
 		"ManifestWorkReplicaSet":         {"written", float64(3), float64(4), float64(0), "True", "False", "Soaking"},
 		"ManifestWorkReplicaSetRevision": {"written-revision", "written", float64(3), "because"},
+		"WorkOverride":                   {"all-fields", "all-fields"},
 	}
 	for kind, served := range fleet {
 		object := cells[kind.Kind][0].(string)

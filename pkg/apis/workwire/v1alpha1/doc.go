@@ -5,7 +5,8 @@
 // Cluster Management has no type for.
 //
 // A [ManifestWorkReplicaSetRevision] is an earlier template of a ManifestWorkReplicaSet, to which a
-// rollout can be undone. Package revisions reads them and undoes rollouts.
+// rollout can be undone. Package revisions reads them and undoes rollouts. A [WorkOverride] changes the
+// template of a ManifestWorkReplicaSet for some of its clusters; package overrides evaluates it.
 //
 // Register the types with [AddToScheme]. The CustomResourceDefinitions are in deploy/crds, clients
 // in pkg/client. Values of these types are plain data: not safe for concurrent writes, copied with

@@ -22,6 +22,7 @@ var (
 func AddToScheme(scheme *runtime.Scheme) error {
 	scheme.AddKnownTypes(GroupVersion,
 		&ManifestWorkReplicaSetRevision{}, &ManifestWorkReplicaSetRevisionList{},
+		&WorkOverride{}, &WorkOverrideList{},
 	)
 	metav1.AddToGroupVersion(scheme, GroupVersion)
 	return nil

@@ -12,3 +12,11 @@ type ManifestWorkReplicaSetRevisionListerExpansion interface{}
 // ManifestWorkReplicaSetRevisionNamespaceListerExpansion allows custom methods to be added to
 // ManifestWorkReplicaSetRevisionNamespaceLister.
 type ManifestWorkReplicaSetRevisionNamespaceListerExpansion interface{}
+
+// WorkOverrideListerExpansion allows custom methods to be added to
+// WorkOverrideLister.
+type WorkOverrideListerExpansion interface{}
+
+// WorkOverrideNamespaceListerExpansion allows custom methods to be added to
+// WorkOverrideNamespaceLister.
+type WorkOverrideNamespaceListerExpansion interface{}

@@ -13,6 +13,8 @@ import (
 type Interface interface {
 	// ManifestWorkReplicaSetRevisions returns a ManifestWorkReplicaSetRevisionInformer.
 	ManifestWorkReplicaSetRevisions() ManifestWorkReplicaSetRevisionInformer
+	// WorkOverrides returns a WorkOverrideInformer.
+	WorkOverrides() WorkOverrideInformer
 }
 
 type version struct {
@@ -29,4 +31,9 @@ func New(f internalinterfaces.SharedInformerFactory, namespace string, tweakList
 // ManifestWorkReplicaSetRevisions returns a ManifestWorkReplicaSetRevisionInformer.
 func (v *version) ManifestWorkReplicaSetRevisions() ManifestWorkReplicaSetRevisionInformer {
 	return &manifestWorkReplicaSetRevisionInformer{factory: v.factory, namespace: v.namespace, tweakListOptions: v.tweakListOptions}
+}
+
+// WorkOverrides returns a WorkOverrideInformer.
+func (v *version) WorkOverrides() WorkOverrideInformer {
+	return &workOverrideInformer{factory: v.factory, namespace: v.namespace, tweakListOptions: v.tweakListOptions}
 }

@@ -6,3 +6,5 @@
 package v1alpha1
 
 type ManifestWorkReplicaSetRevisionExpansion interface{}
+
+type WorkOverrideExpansion interface{}

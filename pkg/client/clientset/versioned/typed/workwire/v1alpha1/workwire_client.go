@@ -16,6 +16,7 @@ import (
 type WorkwireV1alpha1Interface interface {
 	RESTClient() rest.Interface
 	ManifestWorkReplicaSetRevisionsGetter
+	WorkOverridesGetter
 }
 
 // WorkwireV1alpha1Client is used to interact with features provided by the workwire.dev group.
@@ -25,6 +26,10 @@ type WorkwireV1alpha1Client struct {
 
 func (c *WorkwireV1alpha1Client) ManifestWorkReplicaSetRevisions(namespace string) ManifestWorkReplicaSetRevisionInterface {
 	return newManifestWorkReplicaSetRevisions(c, namespace)
+}
+
+func (c *WorkwireV1alpha1Client) WorkOverrides(namespace string) WorkOverrideInterface {
+	return newWorkOverrides(c, namespace)
 }
 
 // NewForConfig creates a new WorkwireV1alpha1Client for the given config.
