@@ -71,7 +71,7 @@ func (e *celExpression) evaluate(c *cluster, now int64) celResult {
 
 func (e *celExpression) run(of *facts, now int64) celResult {
 	variable := newManagedCluster(of, now)
-	ctx := withinTime{Context: context.Background(), end: time.Now().Add(maxClusterTime)}
+	ctx := expression.Until(context.Background(), time.Now().Add(maxClusterTime))
 	value, cost, err := e.program.Run(ctx, map[string]any{"managedCluster": variable}, maxClusterCost)
 	result := celResult{of: of.version, until: variable.until}
 	matches, isBool := value.(types.Bool)

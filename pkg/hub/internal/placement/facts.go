@@ -1,17 +1,13 @@
 package placement
 
 import (
-	"context"
 	"maps"
 	"time"
 
 	"github.com/google/cel-go/cel"
-	"github.com/google/cel-go/common"
-	"github.com/google/cel-go/common/ast"
 	"github.com/google/cel-go/common/types"
 	"github.com/google/cel-go/common/types/ref"
 	"github.com/google/cel-go/common/types/traits"
-	"github.com/google/cel-go/parser"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
@@ -173,23 +169,6 @@ func newCompiler() (*expression.Compiler, error) {
 				return cluster.scores(string(name.(types.String)))
 			}))),
 		expression.JSON(),
-		// Versions of Kubernetes begin with a v, which semver refuses without its second argument.
-		cel.Macros(cel.GlobalMacro("semver", 1, func(factory parser.ExprHelper, _ ast.Expr, args []ast.Expr) (ast.Expr, *common.Error) {
-			return factory.NewCall("semver", args[0], factory.NewLiteral(types.True)), nil
-		})),
+		expression.Versions(),
 	)
-}
-
-// withinTime is a context that ends at a time, without a timer.
-type withinTime struct {
-	context.Context //nolint:containedctx // it is a context
-	end             time.Time
-}
-
-// Err makes it a [context.Context].
-func (w withinTime) Err() error {
-	if time.Now().After(w.end) {
-		return context.DeadlineExceeded
-	}
-	return nil
 }
