@@ -54,6 +54,9 @@ const (
 	// that of the set has failed, and False where OnFailureAnnotationKey asks for what cannot be done. Its message says why. A
 	// set that never went back does not have it.
 	ManifestWorkReplicaSetConditionRolledBack = "RolledBack"
+	// ManifestWorkReplicaSetConditionOverridesRendered is False while WorkOverrides of the set fail for some clusters. A
+	// set without WorkOverrides does not have the condition.
+	ManifestWorkReplicaSetConditionOverridesRendered = "OverridesRendered"
 	// ManifestWorkReplicaSetConditionStopped is True while failures stop the rollout. A set whose
 	// rollout never stopped does not have it.
 	ManifestWorkReplicaSetConditionStopped = "Stopped"
@@ -92,6 +95,8 @@ const (
 	ReasonNoProvenRevision = "NoProvenRevision"
 	// ReasonInvalidAnnotation (RolledBack False): the value of the annotation workwire.dev/on-failure is not known.
 	ReasonInvalidAnnotation = "InvalidAnnotation"
+	// ReasonOverrideFailed (OverridesRendered, Progressing False): the message names cluster, rule and expression.
+	ReasonOverrideFailed = "OverrideFailed"
 	// ReasonNoClusters (Progressing False): no cluster is chosen.
 	ReasonNoClusters = "NoClusters"
 	// ReasonInvalid (Progressing False): the set, a strategy or a placement must be changed first.

@@ -24,6 +24,7 @@ import (
 	clusterv1beta1 "github.com/workwire/workwire/pkg/apis/cluster/v1beta1"
 	clusterv1beta2 "github.com/workwire/workwire/pkg/apis/cluster/v1beta2"
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
+	workwirev1alpha1 "github.com/workwire/workwire/pkg/apis/workwire/v1alpha1"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
 )
 
@@ -131,6 +132,14 @@ func (i *Informers) AddOnPlacementScores() *Cache[*clusterv1alpha1.AddOnPlacemen
 	return plainCache(i, clusterv1alpha1.SchemeGroupVersion.WithResource("addonplacementscores"), &clusterv1alpha1.AddOnPlacementScore{},
 		func(c versioned.Interface) Client[*clusterv1alpha1.AddOnPlacementScoreList] {
 			return c.ClusterV1alpha1().AddOnPlacementScores("")
+		})
+}
+
+// WorkOverrides returns the cache of WorkOverrides.
+func (i *Informers) WorkOverrides() *Cache[*workwirev1alpha1.WorkOverride] {
+	return plainCache(i, workwirev1alpha1.GroupVersion.WithResource("workoverrides"), &workwirev1alpha1.WorkOverride{},
+		func(c versioned.Interface) Client[*workwirev1alpha1.WorkOverrideList] {
+			return c.WorkwireV1alpha1().WorkOverrides("")
 		})
 }
 

@@ -45,6 +45,8 @@ type input struct {
 	clock *walltime.Clock // of the times that are stored; nil: it never steps
 	// unwritten is which works could not be written, and why; empty: all could.
 	unwritten string
+	// overriding is what WorkOverrides make of the template for each cluster; nil if there are none.
+	overriding *overriding
 	// compared is which specs are the template, by [works.SpecKey].
 	compared map[compress.Data]bool
 	// back is why clusters receive an earlier template, or will; empty if they do not.
@@ -103,6 +105,8 @@ type placementRollout struct {
 	// outside are those of them, sorted, that are out of the reach of the set's namespace, whoever has
 	// written the decisions: their works are not created, changed or deleted.
 	outside []string
+	// unrendered are those of which the overrides of the set make nothing: they are skipped, too.
+	unrendered []string
 	// filledGroups is the number of groups with clusters, and succeededGroups the number of those
 	// of which all clusters succeeded.
 	filledGroups, succeededGroups int
@@ -158,6 +162,7 @@ func decide(in input) plan {
 	}
 	in.back = p.goBack(in)
 	summarize(&p.status, p.rollouts, in)
+	setOverridden(&p.status, in, p.rollouts)
 	p.removeUnselected(in, unselected)
 	setReady(&p.status, in)
 	return p
@@ -230,7 +235,9 @@ func (p *plan) planPlacement(in input, placement placement, works map[string]*wo
 	// status of the placement is written last: no cluster starts until both agree.
 	if r.chosen == r.selected && !workv1.IsPaused(in.set) {
 		for _, cluster := range r.decision.Start {
-			p.startCluster(in, name, cluster, works)
+			if set := in.setFor(cluster); set != nil {
+				p.startCluster(set, name, cluster, works, in.now)
+			}
 		}
 	}
 	absent := p.absentClusters(in, placement, chosen, works)
@@ -267,6 +274,9 @@ func (r *placementRollout) observe(in input, groups []rollout.Group, works map[s
 				var current bool
 				state, current = in.clusterState(r.placement, cluster, presence, works)
 				chosen[cluster] = state
+				if !presence.refused && !presence.outside && in.overriding.fails(cluster) {
+					r.unrendered = append(r.unrendered, cluster)
+				}
 				work := works[cluster]
 				r.count(state, work, current)
 				r.noteBlocker(cluster, state, work, current)
@@ -308,20 +318,20 @@ func (in input) clusterState(placement, name string, presence presence, works ma
 	cluster := rollout.StatusOf(work, current, in.now)
 	cluster.Away, cluster.PresenceSince = presence.away, presence.since
 	cluster.Abandoned = cluster.Away && !current && work != nil && in.abandoned(work)
-	if presence.refused || presence.outside { // it receives no works
+	if presence.refused || presence.outside || in.overriding.fails(name) { // it receives no works
 		cluster.Status = rollout.Skip
 	}
 	return cluster, current
 }
 
-// startCluster gives the template to a cluster. A cluster whose work is being deleted receives it
+// startCluster gives the template of set to a cluster. A cluster whose work is being deleted receives it
 // after the deletion.
-func (p *plan) startCluster(in input, placement, cluster string, works map[string]*workv1.ManifestWork) {
+func (p *plan) startCluster(set *workv1alpha1.ManifestWorkReplicaSet, placement, cluster string, works map[string]*workv1.ManifestWork, now time.Time) {
 	switch work := works[cluster]; {
 	case work == nil:
-		p.changes = append(p.changes, change{action: create, work: newWork(in.set, placement, cluster, in.now)})
+		p.changes = append(p.changes, change{action: create, work: newWork(set, placement, cluster, now)})
 	case work.DeletionTimestamp == nil:
-		p.changes = append(p.changes, updateChange(work, in.set, placement, in.now))
+		p.changes = append(p.changes, updateChange(work, set, placement, now))
 		delete(works, cluster) // the update sets its labels
 	}
 }

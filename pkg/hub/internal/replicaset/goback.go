@@ -13,6 +13,7 @@ import (
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
 	workwirev1alpha1 "github.com/workwire/workwire/pkg/apis/workwire/v1alpha1"
 	"github.com/workwire/workwire/pkg/hub/internal/rollout"
+	"github.com/workwire/workwire/pkg/hub/internal/works"
 	"github.com/workwire/workwire/pkg/hub/revisions"
 	"github.com/workwire/workwire/pkg/runtime/compress"
 	"github.com/workwire/workwire/pkg/runtime/kube"
@@ -115,6 +116,12 @@ func (c *Controller) storeRevisions(ctx context.Context, set *workv1alpha1.Manif
 func abandonedTemplate(in input) func(*workv1.ManifestWork) bool {
 	if in.revisions.Served == 0 || in.own == nil {
 		return func(*workv1.ManifestWork) bool { return false }
+	}
+	if o := in.overriding; o != nil {
+		return func(work *workv1.ManifestWork) bool {
+			spec, err := o.rules.Render(&in.own.Spec.ManifestWorkTemplate, o.clusterOf(work.Namespace), o.values)
+			return err == nil && sameSpec(&works.Unpack(work).Spec, spec)
+		}
 	}
 	return input{set: in.own, compared: make(map[compress.Data]bool)}.hasTemplate
 }

@@ -105,7 +105,7 @@ func setReady(status *workv1alpha1.ManifestWorkReplicaSetStatus, in input) {
 // may be on their way.
 func stalled(set *workv1alpha1.ManifestWorkReplicaSet, reason string) bool {
 	switch reason {
-	case workv1alpha1.ReasonStopped, workv1alpha1.ReasonRolledBack, workv1alpha1.ManifestWorkReplicaSetConditionRemovalsHeld:
+	case workv1alpha1.ReasonStopped, workv1alpha1.ReasonRolledBack, workv1alpha1.ReasonOverrideFailed, workv1alpha1.ManifestWorkReplicaSetConditionRemovalsHeld:
 		return true
 	case workv1alpha1.ReasonInvalid:
 		return validateNames(set) != "" || slices.ContainsFunc(set.Spec.PlacementRefs, func(ref workv1alpha1.LocalPlacementReference) bool {
@@ -146,16 +146,18 @@ func progress(in input, rollouts []placementRollout, complete bool, err error) m
 		c.Reason, c.Message = workv1alpha1.ReasonComplete, text
 	case n.soaking > 0 && n.started == 0 && n.unfinished == 0:
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, workv1alpha1.ReasonSoaking, joinTexts(text, soakMessage(rollouts))
+	case n.unrendered > 0 && n.started == 0 && n.unfinished == 0 && n.soaking == 0:
+		c.Reason, c.Message = workv1alpha1.ReasonOverrideFailed, joinTexts(text, unrenderedMessage(in, rollouts))
 	default:
 		c.Status, c.Reason = metav1.ConditionTrue, workv1alpha1.ReasonRollingOut
-		c.Message = joinTexts(text, soakMessage(rollouts), waitsMessage(rollouts), skippedMessage(rollouts))
+		c.Message = joinTexts(text, soakMessage(rollouts), waitsMessage(rollouts), skippedMessage(rollouts), unrenderedMessage(in, rollouts))
 	}
 	c.Message = joinTexts(c.Message, in.unwritten)
 	return c
 }
 
 // progressCount sums over the placements of a set.
-type progressCount struct{ chosen, succeeded, current, started, soaking, unfinished int }
+type progressCount struct{ chosen, succeeded, current, started, soaking, unfinished, unrendered int }
 
 func countProgress(rollouts []placementRollout) (n progressCount) {
 	for _, r := range rollouts {
@@ -164,6 +166,7 @@ func countProgress(rollouts []placementRollout) (n progressCount) {
 		n.current += r.summary.Total
 		n.started += len(r.decision.Start)
 		n.soaking += len(r.decision.Soaking)
+		n.unrendered += len(r.unrendered)
 		n.unfinished += r.clusters[rollout.Progressing] + r.clusters[rollout.Failed]
 	}
 	return n
@@ -212,7 +215,7 @@ func waitsMessage(rollouts []placementRollout) string {
 func skippedMessage(rollouts []placementRollout) string {
 	skipped := 0
 	for _, r := range rollouts {
-		skipped += r.clusters[rollout.Skip]
+		skipped += r.clusters[rollout.Skip] - len(r.unrendered)
 	}
 	if skipped == 0 {
 		return ""

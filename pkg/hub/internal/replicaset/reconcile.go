@@ -48,9 +48,13 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (r
 	}
 	deciding := time.Now()
 	placements, reach := c.placementsOf(set), c.cfg.Bindings.Of(set.Namespace)
+	if !c.override(served, revisions.Served, placements, s) {
+		c.Spent(key, time.Since(deciding))
+		return interval, nil
+	}
 	p := decide(input{
 		set: served, own: set, revisions: revisions, missing: missing, placements: placements, works: c.worksOf(set), workByName: c.unownedWork, reach: reach,
-		presence: func(cluster string) presence { return c.presence(cluster, reach) }, cluster: c.cluster, asked: s.edited(set, placements, now), unwritten: s.unwritten(), now: now, clock: c.clock,
+		presence: func(cluster string) presence { return c.presence(cluster, reach) }, cluster: c.cluster, asked: s.edited(set, placements, now), unwritten: s.unwritten(), overriding: s.overriding, now: now, clock: c.clock,
 	})
 	c.Spent(key, time.Since(deciding)) // a look at each work of the set
 	if err = c.updateStatus(ctx, set, &p.status); err == nil {

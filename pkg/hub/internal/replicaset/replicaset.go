@@ -16,10 +16,12 @@ import (
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	clusterv1beta1 "github.com/workwire/workwire/pkg/apis/cluster/v1beta1"
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
+	workwirev1alpha1 "github.com/workwire/workwire/pkg/apis/workwire/v1alpha1"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
 	"github.com/workwire/workwire/pkg/hub/internal/clustersets"
 	"github.com/workwire/workwire/pkg/hub/internal/controller"
 	"github.com/workwire/workwire/pkg/hub/internal/works"
+	"github.com/workwire/workwire/pkg/overrides"
 	"github.com/workwire/workwire/pkg/runtime/required"
 	"github.com/workwire/workwire/pkg/runtime/walltime"
 )
@@ -32,7 +34,7 @@ const interval = 200 * time.Millisecond
 
 // Config configures a [Controller].
 type Config struct {
-	// Informers provide sets, Placements, PlacementDecisions and ManagedClusters; required.
+	// Informers provide sets, WorkOverrides, Placements, PlacementDecisions and ManagedClusters; required.
 	Informers *controller.Informers
 	// Bindings decide which clusters a set may reach, by its namespace; required.
 	Bindings *clustersets.Bindings
@@ -64,6 +66,8 @@ type Controller struct {
 	placements *controller.Cache[*clusterv1beta1.Placement]
 	decisions  *controller.Cache[*clusterv1beta1.PlacementDecision]
 	clusters   *controller.Cache[*clusterv1.ManagedCluster]
+	overrides  *controller.Cache[*workwirev1alpha1.WorkOverride]
+	compiler   *overrides.Compiler
 	clock      *walltime.Clock // of the times that are stored
 	writers    chan struct{}   // limits the works that are written at a time
 
@@ -82,17 +86,19 @@ func New(cfg Config) (*Controller, error) {
 		sets: cfg.Informers.ManifestWorkReplicaSets(), placements: cfg.Informers.Placements(),
 		decisions: cfg.Informers.PlacementDecisions(), clusters: cfg.Informers.ManagedClusters(),
 	}
-	var err error
+	c.overrides = cfg.Informers.WorkOverrides()
+	var errCompiler, err error
+	c.compiler, errCompiler = overrides.NewCompiler()
 	c.Controller, err = controller.New(controller.Config[types.NamespacedName]{
 		Name: "replicasets", Reconcile: c.reconcile, Interval: interval, Queues: cfg.Queues, Logger: cfg.Logger,
 		Watches: append([]controller.Watch{
 			controller.On(c.sets, c.setChanged), controller.On(c.placements, c.placementChanged),
 			controller.On(c.decisions, c.decisionChanged), controller.On(c.clusters, c.clusterChanged),
-			controller.On(cfg.Works.Cache, c.workChanged),
+			controller.On(cfg.Works.Cache, c.workChanged), controller.On(c.overrides, c.overrideChanged),
 		}, cfg.Bindings.Watch(c.reachChanged)...),
 	})
 	m := c.metrics
-	err = errors.Join(err, c.addIndexers(), controller.Register(cfg.Registerer, m.reconciles, m.works, m.statuses, m.sets, m.clusters))
+	err = errors.Join(err, errCompiler, c.addIndexers(), controller.Register(cfg.Registerer, m.reconciles, m.works, m.statuses, m.sets, m.clusters))
 	if err != nil {
 		return nil, fmt.Errorf("replicaset: %w", err)
 	}
@@ -121,6 +127,7 @@ type state struct {
 	succeededGroups map[string]int                   // by placement
 	edits           map[string]edit                  // by placement; of the set under the empty name
 	history         history                          // of the set's templates
+	overriding      *overriding                      // nil without WorkOverrides
 	counted         gaugeValues                      // the share of the set in the metrics
 }
 

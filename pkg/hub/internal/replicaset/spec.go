@@ -11,9 +11,12 @@ import (
 	"github.com/workwire/workwire/pkg/hub/internal/works"
 )
 
-// hasTemplate reports whether work has the template of the set. Of works that have one spec, one is
+// hasTemplate reports whether work has the template of the set, or what overrides make of it. Of works that have one spec, one is
 // unpacked.
 func (in input) hasTemplate(work *workv1.ManifestWork) bool {
+	if in.overriding != nil {
+		return in.overriding.has(work)
+	}
 	template, key := &in.set.Spec.ManifestWorkTemplate, works.SpecKey(work)
 	if key == "" {
 		return sameSpec(&work.Spec, template)

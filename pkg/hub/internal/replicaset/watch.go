@@ -18,6 +18,7 @@ import (
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
 	workwirev1alpha1 "github.com/workwire/workwire/pkg/apis/workwire/v1alpha1"
 	"github.com/workwire/workwire/pkg/hub/internal/controller"
+	"github.com/workwire/workwire/pkg/overrides"
 	"github.com/workwire/workwire/pkg/wire"
 )
 
@@ -33,6 +34,7 @@ const (
 func (c *Controller) addIndexers() error {
 	return errors.Join(
 		c.sets.AddIndexers(cache.Indexers{byPlacement: indexPlacementRefs}),
+		c.overrides.AddIndexers(cache.Indexers{bySet: indexSet}),
 		c.decisions.AddIndexers(cache.Indexers{byPlacementLabel: indexPlacementLabel, byCluster: indexClusters}),
 	)
 }
@@ -129,7 +131,8 @@ func (c *Controller) reachChanged(namespace string) {
 }
 
 // clusterChanged queues the sets of a cluster whose presence or labels have changed, and those that may have
-// kept a work of an absent cluster if what placements select it by has changed.
+// kept a work of an absent cluster if what placements select it by has changed, or that have overrides if what
+// these may read has.
 func (c *Controller) clusterChanged(before, after *clusterv1.ManagedCluster) {
 	same := before != nil && after != nil && presenceOf(before) == presenceOf(after) && maps.Equal(before.Labels, after.Labels)
 	if !same || presenceOf(after).away && !selectedAlike(before, after) {
@@ -140,6 +143,9 @@ func (c *Controller) clusterChanged(before, after *clusterv1.ManagedCluster) {
 		}
 	}
 	if same {
+		if !overrides.SameCluster(before, after) {
+			c.addOverridden(after.Name)
+		}
 		return
 	}
 	placements := sets.New[string]()

@@ -1,0 +1,272 @@
+package replicaset
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
+	workwirev1alpha1 "github.com/workwire/workwire/pkg/apis/workwire/v1alpha1"
+	"github.com/workwire/workwire/pkg/hub/internal/controller"
+	"github.com/workwire/workwire/pkg/hub/internal/works"
+	"github.com/workwire/workwire/pkg/overrides"
+	"github.com/workwire/workwire/pkg/runtime/compress"
+)
+
+const (
+	// bySet indexes WorkOverrides by "<namespace>/<name>" of their set.
+	bySet = "set"
+	// maxRenderTime is how long one reconcile renders. What is left follows in the next, and nothing is decided before.
+	maxRenderTime = 2 * time.Second
+	// maxCompared is how many specs of works are remembered for a cluster: one for each placement, mostly.
+	maxCompared = 4
+)
+
+// overriding is what the WorkOverrides of a set make of its template. It holds no rendered specs, only whether
+// they failed and which specs of works are equal to them. The reconcile of the set owns it.
+type overriding struct {
+	versions []overrideVersion
+	set      *workv1alpha1.ManifestWorkReplicaSet // with the template that clusters receive
+	served   int64                                // its revision, if it is not the set's own
+	rules    *overrides.Rules
+	values   overrides.Values
+	cluster  func(name string) (*clusterv1.ManagedCluster, bool)
+	clusters map[string]*rendering
+	// last is the last rendered spec: the one that is compared next.
+	last struct {
+		cluster string
+		spec    *workv1.ManifestWorkSpec
+	}
+}
+
+// overrideVersion identifies what a WorkOverride says.
+type overrideVersion struct {
+	uid        types.UID
+	generation int64
+}
+
+// rendering is the result for one cluster.
+type rendering struct {
+	of      *clusterv1.ManagedCluster // as it was
+	err     error
+	current map[compress.Data]bool // whether works have the result, by [works.SpecKey]
+}
+
+func indexSet(object any) ([]string, error) {
+	if o, ok := object.(*workwirev1alpha1.WorkOverride); ok {
+		return []string{o.Namespace + "/" + o.Spec.ReplicaSet}, nil
+	}
+	return nil, nil
+}
+
+// versionsOf returns the versions of the WorkOverrides of a set, sorted.
+func (c *Controller) versionsOf(set types.NamespacedName) ([]overrideVersion, []*workwirev1alpha1.WorkOverride) {
+	list := c.overrides.List(bySet, set.String())
+	var versions []overrideVersion
+	for _, o := range list {
+		versions = append(versions, overrideVersion{o.UID, o.Generation})
+	}
+	slices.SortFunc(versions, func(a, b overrideVersion) int { return cmp.Compare(a.uid, b.uid) })
+	return versions, list
+}
+
+// override brings the renderings of a set up to date, nil if it has no WorkOverrides. It reports false if more
+// time is needed: then nothing can be decided yet.
+func (c *Controller) override(set *workv1alpha1.ManifestWorkReplicaSet, served int64, placements []placement, s *state) bool {
+	versions, list := c.versionsOf(controller.KeyOf(set))
+	if len(list) == 0 {
+		s.overriding = nil
+		return true
+	}
+	o := s.overriding
+	if o == nil || !slices.Equal(o.versions, versions) {
+		o = &overriding{versions: versions, rules: c.compiler.Compile(list), cluster: c.cluster}
+		s.overriding = o
+	}
+	o.renew(set, served)
+	return o.renderAll(placements, time.Now().Add(maxRenderTime))
+}
+
+// renew drops the results if the template has changed.
+func (o *overriding) renew(set *workv1alpha1.ManifestWorkReplicaSet, served int64) {
+	if o.set == nil || o.set.UID != set.UID || o.set.Generation != set.Generation || o.served != served {
+		o.clusters = make(map[string]*rendering)
+	}
+	o.set, o.served = set, served
+	o.last.spec = nil
+}
+
+// renderAll renders for all chosen clusters until a time, and forgets those that are not chosen. It reports whether it has finished.
+func (o *overriding) renderAll(placements []placement, until time.Time) bool {
+	chosen := make(map[string]bool)
+	for _, placement := range placements {
+		for _, decision := range placement.decisions {
+			for _, d := range decision.Status.Decisions {
+				chosen[d.ClusterName] = true
+				if o.of(d.ClusterName); time.Now().After(until) {
+					return false
+				}
+			}
+		}
+	}
+	maps.DeleteFunc(o.clusters, func(name string, _ *rendering) bool { return !chosen[name] })
+	return true
+}
+
+// of returns the result for a cluster.
+func (o *overriding) of(name string) *rendering {
+	cluster := o.clusterOf(name)
+	known := o.clusters[name]
+	if known != nil && (known.of == cluster || overrides.SameCluster(known.of, cluster)) {
+		known.of = cluster
+		return known
+	}
+	_, err := o.render(name)
+	known = &rendering{of: cluster, err: err}
+	o.clusters[name] = known
+	return known
+}
+
+// clusterOf returns a ManagedCluster, or one that has nothing but its name.
+func (o *overriding) clusterOf(name string) *clusterv1.ManagedCluster {
+	if cluster, ok := o.cluster(name); ok {
+		return cluster
+	}
+	return &clusterv1.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: name}}
+}
+
+// render returns the spec of the work of a cluster.
+func (o *overriding) render(name string) (*workv1.ManifestWorkSpec, error) {
+	if o.last.spec != nil && o.last.cluster == name {
+		return o.last.spec, nil
+	}
+	spec, err := o.rules.Render(&o.set.Spec.ManifestWorkTemplate, o.clusterOf(name), o.values)
+	o.last.cluster, o.last.spec = name, spec
+	return spec, err
+}
+
+// has reports whether a work has the spec of its cluster.
+func (o *overriding) has(work *workv1.ManifestWork) bool {
+	known, key := o.of(work.Namespace), works.SpecKey(work)
+	if known.err != nil || !apiequality.Semantic.DeepEqual(work.Spec.DeleteOption, o.set.Spec.ManifestWorkTemplate.DeleteOption) {
+		return false
+	}
+	if same, compared := known.current[key]; compared {
+		return same
+	}
+	spec, err := o.render(work.Namespace)
+	same := err == nil && sameSpec(&works.Unpack(work).Spec, spec)
+	if key != "" {
+		if known.current == nil || len(known.current) == maxCompared {
+			known.current = make(map[compress.Data]bool, 1)
+		}
+		known.current[key] = same
+	}
+	return same
+}
+
+// fails reports whether the spec of a cluster cannot be rendered. Then nothing reaches the cluster.
+func (o *overriding) fails(cluster string) bool { return o != nil && o.of(cluster).err != nil }
+
+// setFor returns the set with the template of a cluster, nil if it cannot be rendered.
+func (in input) setFor(cluster string) *workv1alpha1.ManifestWorkReplicaSet {
+	if in.overriding == nil {
+		return in.set
+	}
+	spec, err := in.overriding.render(cluster)
+	if err != nil {
+		return nil
+	}
+	set := *in.set
+	set.Spec.ManifestWorkTemplate = *spec
+	return &set
+}
+
+// unrenderedMessage says for which clusters overrides fail, and why for the first of them; empty if there are none.
+func unrenderedMessage(in input, rollouts []placementRollout) string {
+	var clusters []string
+	for _, r := range rollouts {
+		clusters = append(clusters, r.unrendered...)
+	}
+	slices.Sort(clusters)
+	clusters = slices.Compact(clusters)
+	if len(clusters) == 0 {
+		return ""
+	}
+	texts := make([]string, 0, maxBlockers)
+	for _, name := range clusters[:min(len(clusters), maxBlockers)] {
+		text := name + ": "
+		var of *overrides.Error
+		if errors.As(in.overriding.of(name).err, &of) {
+			text += of.Reason()
+		}
+		texts = append(texts, text)
+	}
+	return fmt.Sprintf("the overrides of %d clusters fail, and their works stay unchanged: %s", len(clusters), firstTexts(texts, len(clusters), "; "))
+}
+
+// setOverridden sets the condition OverridesRendered; a set without WorkOverrides has none.
+func setOverridden(status *workv1alpha1.ManifestWorkReplicaSetStatus, in input, rollouts []placementRollout) {
+	const kind = workv1alpha1.ManifestWorkReplicaSetConditionOverridesRendered
+	if in.overriding == nil {
+		if meta.FindStatusCondition(status.Conditions, kind) != nil {
+			status.Conditions = slices.Clone(status.Conditions)
+			meta.RemoveStatusCondition(&status.Conditions, kind)
+		}
+		return
+	}
+	c := metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: workv1alpha1.ReasonAsExpected, ObservedGeneration: in.set.Generation}
+	if c.Message = unrenderedMessage(in, rollouts); c.Message != "" {
+		c.Status, c.Reason = metav1.ConditionFalse, workv1alpha1.ReasonOverrideFailed
+	}
+	conditionSetter(status, in.now)(c)
+}
+
+// overrideChanged queues the sets of a WorkOverride.
+func (c *Controller) overrideChanged(before, after *workwirev1alpha1.WorkOverride) {
+	if before != nil && after != nil && before.UID == after.UID && before.Generation == after.Generation {
+		return
+	}
+	for _, o := range []*workwirev1alpha1.WorkOverride{before, after} {
+		if o != nil {
+			c.Add(types.NamespacedName{Namespace: o.Namespace, Name: o.Spec.ReplicaSet})
+		}
+	}
+}
+
+// addOverridden queues those of a cluster's sets that have WorkOverrides.
+func (c *Controller) addOverridden(cluster string) {
+	if c.overrides.Len() == 0 {
+		return
+	}
+	for _, decision := range c.decisions.List(byCluster, cluster) {
+		placements, _ := indexPlacementLabel(decision)
+		for _, key := range placements {
+			for _, set := range c.sets.List(byPlacement, key) {
+				if len(c.overrides.List(bySet, controller.KeyOf(set).String())) > 0 {
+					c.Add(controller.KeyOf(set))
+				}
+			}
+		}
+	}
+}
+
+// overriddenOtherwise reports whether the WorkOverrides of a set are no longer those of its last decision.
+func (c *Controller) overriddenOtherwise(set *workv1alpha1.ManifestWorkReplicaSet, s *state) bool {
+	versions, _ := c.versionsOf(controller.KeyOf(set))
+	var decided []overrideVersion
+	if s.overriding != nil {
+		decided = s.overriding.versions
+	}
+	return !slices.Equal(versions, decided)
+}
