@@ -93,7 +93,7 @@ func asPlugin(cmd *cobra.Command) {
 }
 
 // offline are the commands that read and write files only, and the flags of all commands that they use. One command of certs asks a hub.
-var offline = map[string][]string{"certs": {"color"}, "rotate-authority": {"color", "kubeconfig", "context"}, "keys": {"color"}, "wrap": {"color", "namespace"}}
+var offline = map[string][]string{"certs": {"color"}, "rotate-authority": {"color", "kubeconfig", "context"}, "keys": {"color"}, "wrap": {"color", "namespace"}, "render": {"color", "namespace"}}
 
 // ignored returns an error for the first flag of all commands that is set and has no effect on cmd.
 func ignored(cmd *cobra.Command, shared *pflag.FlagSet) (err error) {

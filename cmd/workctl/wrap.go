@@ -11,7 +11,7 @@ import (
 
 // brokerCommands returns the commands about the broker and clusters.
 func brokerCommands(o *cli.Options) []*cobra.Command {
-	return []*cobra.Command{wrapCommand(o), diffCommand(o), applyCommand(o), deleteCommand(o), doctorCommand(o), tailCommand(o), joinCommand(o)}
+	return []*cobra.Command{wrapCommand(o), renderCommand(o), diffCommand(o), applyCommand(o), deleteCommand(o), doctorCommand(o), tailCommand(o), joinCommand(o)}
 }
 
 func wrapCommand(o *cli.Options) *cobra.Command {

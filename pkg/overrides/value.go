@@ -44,6 +44,18 @@ func (v *value) reference(cluster string) (from Reference, key string, ok bool) 
 	return Reference{kind, of.Name}, strings.ReplaceAll(cmp.Or(of.Key, clusterPlaceholder), clusterPlaceholder, cluster), true
 }
 
+// ValueOf returns the value of a key of the data of from, for [Values]; exists says whether from exists. Its errors name no values.
+func ValueOf(data map[string]string, exists bool, from Reference, key string) (string, error) {
+	if !exists {
+		return "", fmt.Errorf("%s %s does not exist", from.Kind, from.Name)
+	}
+	text, ok := data[key]
+	if !ok {
+		return "", fmt.Errorf("%s %s has no key %s", from.Kind, from.Name, key)
+	}
+	return text, nil
+}
+
 // evaluate returns a value as JSON. The text of a ConfigMap or Secret is a string or, for an object, YAML.
 func (r *rendering) evaluate(v *value, object bool) ([]byte, error) {
 	if v.program != nil {
@@ -54,7 +66,8 @@ func (r *rendering) evaluate(v *value, object bool) ([]byte, error) {
 		return v.of.Value.Raw, nil
 	}
 	if r.values == nil {
-		return nil, fmt.Errorf("%s %s is not there", from.Kind, from.Name)
+		_, err := ValueOf(nil, false, from, key)
+		return nil, err
 	}
 	text, err := r.values(from, key)
 	if err != nil {
