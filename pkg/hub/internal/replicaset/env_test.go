@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/record"
 
 	clusterv1beta1 "github.com/workwire/workwire/pkg/apis/cluster/v1beta1"
@@ -166,7 +167,7 @@ func (e *env) startWith(intercept func(http.RoundTripper, *http.Request) (*http.
 	r.requests = kit.CountRequests(config)
 	var informers *controller.Informers
 	r.Controller, informers = newController(e.t, Config{
-		Client: versioned.NewForConfigOrDie(config), Recorder: r.events, Now: e.now, Registerer: r.registry,
+		Client: versioned.NewForConfigOrDie(config), Core: kubernetes.NewForConfigOrDie(config).CoreV1(), Recorder: r.events, Now: e.now, Registerer: r.registry,
 	})
 	stopInformers := kit.Run(e.t, "informers", informers.Run)
 	stopController := kit.Run(e.t, "controller", r.Run)

@@ -119,7 +119,7 @@ func abandonedTemplate(in input) func(*workv1.ManifestWork) bool {
 	}
 	if o := in.overriding; o != nil {
 		return func(work *workv1.ManifestWork) bool {
-			spec, err := o.rules.Render(&in.own.Spec.ManifestWorkTemplate, o.clusterOf(work.Namespace), o.values)
+			spec, err := o.renderOf(&in.own.Spec.ManifestWorkTemplate, work.Namespace)
 			return err == nil && sameSpec(&works.Unpack(work).Spec, spec)
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
 	workwirev1alpha1 "github.com/workwire/workwire/pkg/apis/workwire/v1alpha1"
 	"github.com/workwire/workwire/pkg/hub/internal/controller"
+	"github.com/workwire/workwire/pkg/hub/internal/watchedvalues"
 	"github.com/workwire/workwire/pkg/hub/internal/works"
 	"github.com/workwire/workwire/pkg/overrides"
 	"github.com/workwire/workwire/pkg/runtime/compress"
@@ -39,9 +40,14 @@ type overriding struct {
 	set      *workv1alpha1.ManifestWorkReplicaSet // with the template that clusters receive
 	served   int64                                // its revision, if it is not the set's own
 	rules    *overrides.Rules
-	values   overrides.Values
-	cluster  func(name string) (*clusterv1.ManagedCluster, bool)
-	clusters map[string]*rendering
+	// references are the ConfigMaps and Secrets in namespace that the rules refer to, and valueVersions their versions
+	// of which the results are.
+	references    []overrides.Reference
+	valueVersions []int
+	namespace     string
+	watcher       *watchedvalues.Watcher // nil: there are none
+	cluster       func(name string) (*clusterv1.ManagedCluster, bool)
+	clusters      map[string]*rendering
 	// last is the last rendered spec: the one that is compared next.
 	last struct {
 		cluster string
@@ -80,21 +86,77 @@ func (c *Controller) versionsOf(set types.NamespacedName) ([]overrideVersion, []
 	return versions, list
 }
 
-// override brings the renderings of a set up to date, nil if it has no WorkOverrides. It reports false if more
-// time is needed: then nothing can be decided yet.
-func (c *Controller) override(set *workv1alpha1.ManifestWorkReplicaSet, served int64, placements []placement, s *state) bool {
+// override brings the renderings of a set up to date, nil if it has no WorkOverrides. If they are not ready, nothing can be
+// decided yet: try again after a time or, if it is 0, when the set is queued because its values have been read.
+func (c *Controller) override(set *workv1alpha1.ManifestWorkReplicaSet, served int64, placements []placement, s *state) (again time.Duration, ready bool) {
 	versions, list := c.versionsOf(controller.KeyOf(set))
 	if len(list) == 0 {
-		s.overriding = nil
-		return true
+		c.dropOverriding(set, s)
+		return 0, true
 	}
 	o := s.overriding
 	if o == nil || !slices.Equal(o.versions, versions) {
-		o = &overriding{versions: versions, rules: c.compiler.Compile(list), cluster: c.cluster}
+		o = &overriding{versions: versions, rules: c.compiler.Compile(list), cluster: c.cluster, namespace: set.Namespace, watcher: c.values}
+		o.references = o.rules.References()
 		s.overriding = o
+		c.useValues(set, o.references)
 	}
 	o.renew(set, served)
-	return o.renderAll(placements, time.Now().Add(maxRenderTime))
+	if !o.readValues() {
+		return 0, false
+	}
+	return interval, o.renderAll(placements, time.Now().Add(maxRenderTime))
+}
+
+// useValues has the ConfigMaps and Secrets watched that the overrides of a set refer to.
+func (c *Controller) useValues(set *workv1alpha1.ManifestWorkReplicaSet, references []overrides.Reference) {
+	if c.values == nil {
+		return
+	}
+	keys := make([]watchedvalues.Key, 0, len(references))
+	for _, from := range references {
+		keys = append(keys, watchedvalues.Key{Namespace: set.Namespace, Reference: from})
+	}
+	c.values.Use(controller.KeyOf(set), keys)
+}
+
+// dropOverriding forgets the overrides of a set.
+func (c *Controller) dropOverriding(set *workv1alpha1.ManifestWorkReplicaSet, s *state) {
+	if s.overriding != nil && len(s.overriding.references) > 0 {
+		c.useValues(set, nil)
+	}
+	s.overriding = nil
+}
+
+// readValues drops the results if values have changed. It reports whether all values have been read, or are known not to be readable.
+func (o *overriding) readValues() bool {
+	if o.watcher == nil || len(o.references) == 0 {
+		return true
+	}
+	versions := make([]int, 0, len(o.references))
+	for _, from := range o.references {
+		_, version, _, known := o.watcher.Get(watchedvalues.Key{Namespace: o.namespace, Reference: from})
+		if !known {
+			return false
+		}
+		versions = append(versions, version)
+	}
+	if !slices.Equal(versions, o.valueVersions) {
+		o.clusters, o.valueVersions = make(map[string]*rendering), versions
+	}
+	return true
+}
+
+// value is the [overrides.Values] of the set.
+func (o *overriding) value(from overrides.Reference, key string) (string, error) {
+	if o.watcher == nil {
+		return "", errors.New("this hub reads no ConfigMaps and Secrets")
+	}
+	data, _, err, _ := o.watcher.Get(watchedvalues.Key{Namespace: o.namespace, Reference: from})
+	if err != nil {
+		return "", err
+	}
+	return overrides.ValueOf(data, data != nil, from, key)
 }
 
 // renew drops the results if the template has changed.
@@ -150,9 +212,14 @@ func (o *overriding) render(name string) (*workv1.ManifestWorkSpec, error) {
 	if o.last.spec != nil && o.last.cluster == name {
 		return o.last.spec, nil
 	}
-	spec, err := o.rules.Render(&o.set.Spec.ManifestWorkTemplate, o.clusterOf(name), o.values)
+	spec, err := o.renderOf(&o.set.Spec.ManifestWorkTemplate, name)
 	o.last.cluster, o.last.spec = name, spec
 	return spec, err
+}
+
+// renderOf returns what the overrides make of a template for a cluster.
+func (o *overriding) renderOf(template *workv1.ManifestWorkSpec, name string) (*workv1.ManifestWorkSpec, error) {
+	return o.rules.Render(template, o.clusterOf(name), o.value)
 }
 
 // has reports whether a work has the spec of its cluster.

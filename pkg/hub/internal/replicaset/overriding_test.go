@@ -2,20 +2,25 @@ package replicaset
 
 import (
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/yaml"
 
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
 	workwirev1alpha1 "github.com/workwire/workwire/pkg/apis/workwire/v1alpha1"
+	"github.com/workwire/workwire/pkg/hub/internal/watchedvalues"
 	"github.com/workwire/workwire/pkg/overrides"
 	"github.com/workwire/workwire/test/kit"
 )
@@ -325,4 +330,93 @@ func TestOverrideByStrategy(t *testing.T) {
 	e.awaitValues("set", "c01=2 c02=c02 c03=2")
 	e.reportApplied("set", e.clusters[:1])
 	e.awaitValues("set", "c01=2 c02=2 c03=2")
+}
+
+// TestOverrideFromValues has values from a ConfigMap and a Secret, which the hub watches by their names alone: a changed key changes
+// the work of its cluster, a missing one stops its cluster.
+func TestOverrideFromValues(t *testing.T) {
+	e := newEnv(t, 2)
+	e.createClusters()
+	e.writePlacement("p", e.clusters)
+	core := kubernetes.NewForConfigOrDie(plane.REST()).CoreV1()
+	first, second := e.clusters[0], e.clusters[1]
+	_, err := core.ConfigMaps(e.namespace).Create(t.Context(), &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Name: "values"}, Data: map[string]string{first: "a", second: "b"},
+	}, metav1.CreateOptions{})
+	kit.NoError(t, err)
+	_, err = e.client.WorkwireV1alpha1().WorkOverrides(e.namespace).Create(t.Context(), newOverride(t, "set", `
+- patches:
+  - target: {kind: ConfigMap}
+    json: [{op: replace, path: /data/value, configMap: {name: values}}]
+- clusters: {labelSelector: {matchLabels: {value: c01}}}
+  patches:
+  - target: {kind: ConfigMap}
+    json: [{op: add, path: /data/password, secret: {name: passwords, key: "{cluster}.txt"}}]
+`), metav1.CreateOptions{})
+	kit.NoError(t, err)
+	r := e.start()
+	e.createSet(newSet("p"))
+	e.awaitValues("set", "c02=b")
+	kit.Eventually(t, "the Secret is missed", func() error {
+		return e.isCondition("set", "OverridesRendered", metav1.ConditionFalse, "c01: WorkOverride values, rule 2: patch 1 of ConfigMap a, operation 1 (add /data/password): Secret passwords does not exist")
+	})
+	_, err = core.Secrets(e.namespace).Create(t.Context(), &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: "passwords"}, StringData: map[string]string{first + ".txt": "hidden"},
+	}, metav1.CreateOptions{})
+	kit.NoError(t, err)
+	e.awaitValues("set", "c01=a c02=b")
+	if got := string(e.works("set")[0].Spec.Workload.Manifests[0].Raw); !strings.Contains(got, `"password":"hidden"`) {
+		t.Errorf("%s", got)
+	}
+	patch := fmt.Appendf(nil, `{"data":{%q:"other"}}`, second)
+	_, err = core.ConfigMaps(e.namespace).Patch(t.Context(), "values", types.MergePatchType, patch, metav1.PatchOptions{})
+	kit.NoError(t, err)
+	e.awaitValues("set", "c01=a c02=other")
+	if got := e.works("set")[0].Generation; got != 1 {
+		t.Errorf("the work of another cluster has generation %d", got)
+	}
+	reads := r.requests.Take(func(q kit.Request) bool { return q.Resource == "secrets" || q.Resource == "configmaps" })
+	for _, q := range reads {
+		if !strings.Contains(q.Query, "fieldSelector=metadata.name%3D") || q.Namespace != e.namespace {
+			t.Errorf("%s in namespace %q: %s", q, q.Namespace, q.Query)
+		}
+	}
+	if len(reads) < 2 {
+		t.Errorf("%v", reads)
+	}
+}
+
+// TestOverrideWithoutRight says which right is missing, reads the Secret once it has it, and reads it no more without the override.
+func TestOverrideWithoutRight(t *testing.T) {
+	e := newEnv(t, 1)
+	e.createClusters()
+	e.writePlacement("p", e.clusters)
+	_, err := kubernetes.NewForConfigOrDie(plane.REST()).CoreV1().Secrets(e.namespace).Create(t.Context(), &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: "passwords"}, StringData: map[string]string{e.clusters[0]: "hidden"},
+	}, metav1.CreateOptions{})
+	kit.NoError(t, err)
+	api := e.client.WorkwireV1alpha1().WorkOverrides(e.namespace)
+	_, err = api.Create(t.Context(), newOverride(t, "set",
+		`[{patches: [{target: {kind: ConfigMap}, json: [{op: replace, path: /data/value, secret: {name: passwords}}]}]}]`), metav1.CreateOptions{})
+	kit.NoError(t, err)
+	var granted atomic.Bool
+	r := e.startWith(func(next http.RoundTripper, request *http.Request) (*http.Response, error) {
+		if strings.Contains(request.URL.Path, "/secrets") && !granted.Load() {
+			request = request.Clone(request.Context())
+			request.Header.Set("Impersonate-User", "nobody")
+		}
+		return next.RoundTrip(request)
+	})
+	e.createSet(newSet("p"))
+	kit.Eventually(t, "the set says which right is missing", func() error {
+		return e.isCondition("set", "OverridesRendered", metav1.ConditionFalse, "the hub may not read Secret passwords: grant it get, list and watch of it")
+	})
+	granted.Store(true)
+	e.awaitValues("set", "c01=hidden")
+	kit.NoError(t, api.Delete(t.Context(), "values", metav1.DeleteOptions{}))
+	e.awaitValues("set", "c01=2")
+	key := watchedvalues.Key{Namespace: e.namespace, Reference: overrides.Reference{Kind: overrides.Secret, Name: "passwords"}}
+	if _, _, _, known := r.values.Get(key); known {
+		t.Error("the Secret is still watched")
+	}
 }

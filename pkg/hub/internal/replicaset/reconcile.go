@@ -48,9 +48,9 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (r
 	}
 	deciding := time.Now()
 	placements, reach := c.placementsOf(set), c.cfg.Bindings.Of(set.Namespace)
-	if !c.override(served, revisions.Served, placements, s) {
+	if again, ready := c.override(served, revisions.Served, placements, s); !ready {
 		c.Spent(key, time.Since(deciding))
-		return interval, nil
+		return again, nil
 	}
 	p := decide(input{
 		set: served, own: set, revisions: revisions, missing: missing, placements: placements, works: c.worksOf(set), workByName: c.unownedWork, reach: reach,

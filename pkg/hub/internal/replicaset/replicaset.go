@@ -2,6 +2,7 @@ package replicaset
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/types"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/workqueue"
 
@@ -20,6 +22,7 @@ import (
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
 	"github.com/workwire/workwire/pkg/hub/internal/clustersets"
 	"github.com/workwire/workwire/pkg/hub/internal/controller"
+	"github.com/workwire/workwire/pkg/hub/internal/watchedvalues"
 	"github.com/workwire/workwire/pkg/hub/internal/works"
 	"github.com/workwire/workwire/pkg/overrides"
 	"github.com/workwire/workwire/pkg/runtime/required"
@@ -42,6 +45,8 @@ type Config struct {
 	Works *works.Cache
 	// Client writes works and sets; required.
 	Client versioned.Interface
+	// Core reads the ConfigMaps and Secrets that WorkOverrides refer to, each by its name; default: such a reference is an error.
+	Core corev1client.CoreV1Interface
 	// Recorder gets events on sets; default none.
 	Recorder record.EventRecorder
 	// Now returns the time for rollouts; default time.Now.
@@ -68,8 +73,9 @@ type Controller struct {
 	clusters   *controller.Cache[*clusterv1.ManagedCluster]
 	overrides  *controller.Cache[*workwirev1alpha1.WorkOverride]
 	compiler   *overrides.Compiler
-	clock      *walltime.Clock // of the times that are stored
-	writers    chan struct{}   // limits the works that are written at a time
+	values     *watchedvalues.Watcher // nil without Config.Core
+	clock      *walltime.Clock        // of the times that are stored
+	writers    chan struct{}          // limits the works that are written at a time
 
 	mu     sync.Mutex
 	states map[types.NamespacedName]*state // guarded by mu; only the reconcile of a set uses its state
@@ -97,12 +103,27 @@ func New(cfg Config) (*Controller, error) {
 			controller.On(cfg.Works.Cache, c.workChanged), controller.On(c.overrides, c.overrideChanged),
 		}, cfg.Bindings.Watch(c.reachChanged)...),
 	})
+	if cfg.Core != nil {
+		c.values = watchedvalues.New(watchedvalues.Config{Client: cfg.Core, Changed: func(set types.NamespacedName) { c.Add(set) }, Logger: cfg.Logger})
+	}
 	m := c.metrics
 	err = errors.Join(err, errCompiler, c.addIndexers(), controller.Register(cfg.Registerer, m.reconciles, m.works, m.statuses, m.sets, m.clusters))
 	if err != nil {
 		return nil, fmt.Errorf("replicaset: %w", err)
 	}
 	return c, nil
+}
+
+// Run reconciles until ctx ends; it returns nil then, when everything that it started has ended.
+func (c *Controller) Run(ctx context.Context) error {
+	if c.values == nil {
+		return c.Controller.Run(ctx)
+	}
+	ctx, stop := context.WithCancel(ctx)
+	wait := c.values.Start(ctx)
+	defer wait()
+	defer stop()
+	return c.Controller.Run(ctx)
 }
 
 // validate reports every fault of cfg and sets the defaults.
@@ -154,6 +175,9 @@ func (c *Controller) stateOf(set types.NamespacedName) *state {
 func (c *Controller) forget(set types.NamespacedName) {
 	s := c.stateOf(set)
 	c.metrics.setGauges(&s.counted, gaugeValues{})
+	if c.values != nil {
+		c.values.Use(set, nil)
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.states, set)
