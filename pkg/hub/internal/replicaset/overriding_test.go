@@ -20,6 +20,7 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
 	workwirev1alpha1 "github.com/workwire/workwire/pkg/apis/workwire/v1alpha1"
+	"github.com/workwire/workwire/pkg/hub/internal/controller"
 	"github.com/workwire/workwire/pkg/hub/internal/watchedvalues"
 	"github.com/workwire/workwire/pkg/overrides"
 	"github.com/workwire/workwire/test/kit"
@@ -230,6 +231,9 @@ func TestOverride(t *testing.T) {
 	}
 	e.reportApplied("set", e.clusters)
 	complete()
+
+	e.advance(controller.WriteTimeout + time.Second) // from here on, no set is queued because works were created
+	e.awaitIdle(r, "set")
 
 	// So does what is no label, but what changes all the time does not.
 	e.patchCluster(e.clusters[0], `{"metadata":{"annotations":{"owner":"shops"}}}`)
