@@ -21,6 +21,7 @@ import (
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
 	workwirev1alpha1 "github.com/workwire/workwire/pkg/apis/workwire/v1alpha1"
 	"github.com/workwire/workwire/pkg/hub/internal/controller"
+	"github.com/workwire/workwire/pkg/hub/internal/rollout"
 	"github.com/workwire/workwire/pkg/hub/internal/watchedvalues"
 	"github.com/workwire/workwire/pkg/overrides"
 	"github.com/workwire/workwire/test/kit"
@@ -50,7 +51,7 @@ func overridingOf(t *testing.T, set *workv1alpha1.ManifestWorkReplicaSet, values
 		}
 		return cluster, true
 	}
-	o.renew(set)
+	o.renew(set, 0)
 	return o
 }
 
@@ -111,6 +112,26 @@ func TestDecideOverridden(t *testing.T) {
 	}
 	if got := describe(p.changes); !slices.Equal(got, []string{"update c1"}) {
 		t.Errorf("%q", got)
+	}
+}
+
+// TestAbandonedOverridden: of a set that has gone back, works are known by what the overrides make of the template that failed.
+func TestAbandonedOverridden(t *testing.T) {
+	own, served := newSet("p"), newSet("p")
+	own.Spec.ManifestWorkTemplate = template("3")
+	own.Spec.ManifestWorkTemplate.Workload.Manifests = append(own.Spec.ManifestWorkTemplate.Workload.Manifests, served.Spec.ManifestWorkTemplate.Workload.Manifests...)
+	in := input{set: served, own: own, revisions: rollout.Revisions{Own: 2, Proven: 1, Served: 1}, overriding: overridingOf(t, served, map[string]string{"c1": "a"})}
+	spec, err := in.overriding.renderOf(&own.Spec.ManifestWorkTemplate, "c1")
+	kit.NoError(t, err)
+	works := worksOf("p", "c1:old", "c1:old")
+	works[0].Spec = *spec
+	abandoned := abandonedTemplate(in)
+	if !abandoned(works[0]) || abandoned(works[1]) || in.hasTemplate(works[0]) {
+		t.Errorf("abandoned: %v, %v", abandoned(works[0]), abandoned(works[1]))
+	}
+	in.overriding.renew(served, 1)
+	if len(in.overriding.clusters) > 0 {
+		t.Error("what was rendered of another revision stays")
 	}
 }
 
