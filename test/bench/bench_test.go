@@ -70,9 +70,9 @@ func TestQuick(t *testing.T) {
 
 func TestValidateReportsAllErrors(t *testing.T) {
 	cmd := newCommand(&bytes.Buffer{}, t.Output())
-	cmd.SetArgs([]string{"--runs=0", "--works=1", "--scale=1", "--broker=rabbit", "--only=(", "--hub-works=0", "--broker-clients=0", "--broker-back=0", "--fleet=0"})
+	cmd.SetArgs([]string{"--runs=0", "--works=1", "--scale=1", "--broker=rabbit", "--only=(", "--hub-works=0", "--stored=-1", "--broker-clients=0", "--broker-back=0", "--fleet=0"})
 	err := cmd.ExecuteContext(t.Context())
-	for _, want := range []string{"--runs must be at least 1, got 0", "--works must be at least 10, got 1", "--scale must be more than --works", "--broker must be", "--only", "--hub-works must be at least 10, got 0", "--broker-clients must be at least 10", "--broker-back must be at least 10", "--fleet must be"} {
+	for _, want := range []string{"--runs must be at least 1, got 0", "--works must be at least 10, got 1", "--scale must be more than --works", "--broker must be", "--only", "--hub-works must be at least 10, got 0", "--stored must be at least 0", "--broker-clients must be at least 10", "--broker-back must be at least 10", "--fleet must be"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v does not name %s", err, want)
 		}

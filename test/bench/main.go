@@ -30,6 +30,7 @@ import (
 	"github.com/workwire/workwire/test/bench/hubbench"
 	"github.com/workwire/workwire/test/bench/report"
 	"github.com/workwire/workwire/test/bench/subject"
+	"github.com/workwire/workwire/test/bench/writebench"
 	"github.com/workwire/workwire/test/kit/mqttflood"
 )
 
@@ -41,7 +42,7 @@ func main() {
 type options struct {
 	bin, agent, hub, broker, jsonFile, profile, only, logs string
 	agentArgs                                              []string
-	runs, works, scale, hubWorks, clients, back            int
+	runs, works, scale, hubWorks, stored, clients, back    int
 	fleet                                                  []int
 	quick, markdown                                        bool
 
@@ -68,6 +69,7 @@ func newCommand(out, progress io.Writer) *cobra.Command {
 				fs.IntVar(&o.works, "works", o.works, "works of the usual load, at least 10")
 				fs.IntVar(&o.scale, "scale", o.scale, "works of the large load, more than --works")
 				fs.IntVar(&o.hubWorks, "hub-works", o.hubWorks, "works given to the hub, at least 10")
+				fs.IntVar(&o.stored, "stored", o.stored, "works that a hub's API has besides while the cost of writes is measured, at least 0")
 				fs.IntVar(&o.clients, "broker-clients", o.clients, "connections at rest, at least 10")
 				fs.IntVar(&o.back, "broker-back", o.back, "connections that must be back after a restart of the broker, at least 10; each takes a file descriptor here and in the broker")
 				fs.IntSliceVar(&o.fleet, "fleet", o.fleet, "sizes of the fleets in clusters, each at least 1; each cluster has 10 works, and takes a file descriptor here and in the broker")
@@ -101,6 +103,7 @@ func (o *options) validate() []error {
 	check(o.works >= 10, "--works must be at least 10, got %d", o.works)
 	check(o.scale > o.works, "--scale must be more than --works (%d), got %d", o.works, o.scale)
 	check(o.hubWorks >= 10, "--hub-works must be at least 10, got %d", o.hubWorks)
+	check(o.stored >= 0, "--stored must be at least 0, got %d", o.stored)
 	check(o.clients >= 10, "--broker-clients must be at least 10, got %d", o.clients)
 	check(len(o.fleet) > 0 && slices.Min(o.fleet) >= 1, "--fleet must be numbers of at least 1, got %v", o.fleet)
 	check(o.back >= 10, "--broker-back must be at least 10, got %d", o.back)
@@ -129,7 +132,8 @@ func (o *options) run(ctx context.Context, out, progress io.Writer) (err error) 
 		return err
 	}
 	start := time.Now()
-	agentOptions, hubOptions, brokerOptions, fleetOptions := o.agentOptions(bin), o.hubOptions(bin), o.brokerOptions(bin), o.fleetOptions(bin)
+	agentOptions, hubOptions, writeOptions := o.agentOptions(bin), o.hubOptions(bin), o.writeOptions()
+	brokerOptions, fleetOptions := o.brokerOptions(bin), o.fleetOptions(bin)
 	surroundings := subject.Config{Broker: o.broker, Control: filepath.Join(bin, "controlplane"), Dir: dir, Profile: o.profile, Runs: o.runs}
 	if o.broker == "work-broker" {
 		surroundings.Broker = filepath.Join(bin, o.broker)
@@ -140,7 +144,7 @@ func (o *options) run(ctx context.Context, out, progress io.Writer) (err error) 
 	surroundings.Progress = func(format string, args ...any) {
 		fmt.Fprintf(progress, "%7.1fs  %s\n", time.Since(start).Seconds(), fmt.Sprintf(format, args...))
 	}
-	rows := slices.Concat(agentbench.Rows(agentOptions), hubbench.Rows(hubOptions), brokerbench.Rows(brokerOptions), fleetbench.Rows(fleetOptions))
+	rows := slices.Concat(agentbench.Rows(agentOptions), hubbench.Rows(hubOptions), writebench.Rows(writeOptions), brokerbench.Rows(brokerOptions), fleetbench.Rows(fleetOptions))
 	board := report.NewBoard(o.wanted, rows...)
 	if len(board.Rows()) == 0 {
 		return fmt.Errorf("--only=%s: no such figure", o.only)
@@ -152,6 +156,9 @@ func (o *options) run(ctx context.Context, out, progress io.Writer) (err error) 
 	measured := agentbench.Run(ctx, surroundings, agentOptions, board)
 	if measured == nil {
 		measured = hubbench.Run(ctx, surroundings, hubOptions, board)
+	}
+	if measured == nil {
+		measured = writebench.Run(ctx, surroundings, writeOptions, board)
 	}
 	if measured == nil {
 		measured = brokerbench.Run(ctx, surroundings, brokerOptions, board)
@@ -186,6 +193,13 @@ func (o *options) hubOptions(bin string) hubbench.Options {
 		h.Works, h.Clusters, h.StartWorks = 50, 5, 500
 	}
 	return h
+}
+
+func (o *options) writeOptions() writebench.Options {
+	if o.quick {
+		return writebench.Options{Requests: 20}
+	}
+	return writebench.Options{Requests: o.works, Stored: o.stored}
 }
 
 func (o *options) brokerOptions(bin string) brokerbench.Options {

@@ -37,17 +37,23 @@ func NewAPI(config *rest.Config) (*API, error) {
 	return &API{host: config.Host, http: client}, nil
 }
 
-// answered is what is read of an answer.
-type answered struct {
+// Content types of patches.
+const (
+	MergePatch = "application/merge-patch+json"
+	JSONPatch  = "application/json-patch+json"
+)
+
+// Answer is what is read of an API server's answer.
+type Answer struct {
 	Metadata struct {
 		UID             string `json:"uid"`
 		ResourceVersion string `json:"resourceVersion"`
 	} `json:"metadata"`
 }
 
-// write makes one request; what is the content type of a patch, else empty.
-func (a *API) write(ctx context.Context, method, path, what string, body []byte) (answered, error) {
-	var read answered
+// Write makes one request; what is the content type of a patch, else empty.
+func (a *API) Write(ctx context.Context, method, path, what string, body []byte) (Answer, error) {
+	var read Answer
 	request, err := http.NewRequestWithContext(ctx, method, a.host+path, bytes.NewReader(body))
 	if err != nil {
 		return read, err

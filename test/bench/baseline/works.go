@@ -11,10 +11,8 @@ import (
 )
 
 const (
-	records    = "/apis/work.open-cluster-management.io/v1/appliedmanifestworks"
-	mergePatch = "application/merge-patch+json"
-	jsonPatch  = "application/json-patch+json"
-	hash       = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+	records = "/apis/work.open-cluster-management.io/v1/appliedmanifestworks"
+	hash    = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 )
 
 // Works makes the writes that an agent makes for works of ConfigMaps, without an agent.
@@ -36,7 +34,7 @@ func (w *Works) Create(ctx context.Context, n int) (time.Duration, error) {
 	w.records, w.maps = make([]object, n), make([]object, n*w.Objects)
 	return Each(n, func(i int) error {
 		name := w.record(i)
-		record, err := w.API.write(ctx, "POST", records+"?fieldManager=work-agent", "", fmt.Appendf(nil,
+		record, err := w.API.Write(ctx, "POST", records+"?fieldManager=work-agent", "", fmt.Appendf(nil,
 			`{"apiVersion":"work.open-cluster-management.io/v1","kind":"AppliedManifestWork","metadata":{"name":%q,`+
 				`"labels":{"cloudevents.open-cluster-management.io/originalsource":"bench"},"annotations":{"workwire.dev/uid":%q,"workwire.dev/intended":%q},`+
 				`"finalizers":["cluster.open-cluster-management.io/applied-manifest-work-cleanup"]},"spec":{"hubHash":%q,"agentID":"none","manifestWorkName":%q}}`,
@@ -47,7 +45,7 @@ func (w *Works) Create(ctx context.Context, n int) (time.Duration, error) {
 		w.records[i] = object{record.Metadata.UID, record.Metadata.ResourceVersion}
 		var resources []string
 		for j := range w.Objects {
-			made, err := w.API.write(ctx, "POST", w.path("")+"?fieldManager=work-agent&fieldValidation=Ignore", "", w.body(i, j, "1"))
+			made, err := w.API.Write(ctx, "POST", w.path("")+"?fieldManager=work-agent&fieldValidation=Ignore", "", w.body(i, j, "1"))
 			if err != nil {
 				return err
 			}
@@ -55,7 +53,7 @@ func (w *Works) Create(ctx context.Context, n int) (time.Duration, error) {
 			resources = append(resources, fmt.Sprintf(`{"group":"","version":"v1","resource":"configmaps","namespace":%q,"name":%q,"uid":%q}`,
 				w.Namespace, w.name(i, j), made.Metadata.UID))
 		}
-		patched, err := w.API.write(ctx, "PATCH", records+"/"+name+"/status?fieldManager=work-agent", jsonPatch, fmt.Appendf(nil,
+		patched, err := w.API.Write(ctx, "PATCH", records+"/"+name+"/status?fieldManager=work-agent", JSONPatch, fmt.Appendf(nil,
 			`[{"op":"test","path":"/metadata/uid","value":%q},{"op":"test","path":"/metadata/resourceVersion","value":%q},{"op":"add","path":"/status","value":{}},`+
 				`{"op":"add","path":"/status/appliedResources","value":[%s]},{"op":"add","path":"/status/transitions","value":%q}]`,
 			record.Metadata.UID, record.Metadata.ResourceVersion, strings.Join(resources, ","), strings.Repeat("t", 200)))
@@ -68,7 +66,7 @@ func (w *Works) Create(ctx context.Context, n int) (time.Duration, error) {
 func (w *Works) Update(ctx context.Context) (time.Duration, error) {
 	return Each(len(w.records), func(i int) error {
 		for j := range w.Objects {
-			put, err := w.API.write(ctx, "PUT", w.path(w.name(i, j))+"?fieldManager=work-agent&fieldValidation=Ignore", "", w.body(i, j, "2"))
+			put, err := w.API.Write(ctx, "PUT", w.path(w.name(i, j))+"?fieldManager=work-agent&fieldValidation=Ignore", "", w.body(i, j, "2"))
 			if err != nil {
 				return err
 			}
@@ -83,18 +81,18 @@ func (w *Works) Update(ctx context.Context) (time.Duration, error) {
 func (w *Works) Delete(ctx context.Context) (time.Duration, error) {
 	return Each(len(w.records), func(i int) error {
 		name := w.record(i)
-		going, err := w.API.write(ctx, "DELETE", records+"/"+name, "", fmt.Appendf(nil, `{"preconditions":{"uid":%q}}`, w.records[i].uid))
+		going, err := w.API.Write(ctx, "DELETE", records+"/"+name, "", fmt.Appendf(nil, `{"preconditions":{"uid":%q}}`, w.records[i].uid))
 		if err != nil {
 			return err
 		}
 		for j := range w.Objects {
 			known := w.maps[i*w.Objects+j]
-			if _, err := w.API.write(ctx, "DELETE", w.path(w.name(i, j)), "", fmt.Appendf(nil,
+			if _, err := w.API.Write(ctx, "DELETE", w.path(w.name(i, j)), "", fmt.Appendf(nil,
 				`{"kind":"DeleteOptions","apiVersion":"v1","propagationPolicy":"Background","preconditions":{"uid":%q,"resourceVersion":%q}}`, known.uid, known.version)); err != nil {
 				return err
 			}
 		}
-		_, err = w.API.write(ctx, "PATCH", records+"/"+name+"?fieldManager=work-agent", mergePatch, fmt.Appendf(nil,
+		_, err = w.API.Write(ctx, "PATCH", records+"/"+name+"?fieldManager=work-agent", MergePatch, fmt.Appendf(nil,
 			`{"metadata":{"uid":%q,"resourceVersion":%q,"finalizers":[]}}`, w.records[i].uid, going.Metadata.ResourceVersion))
 		return err
 	})
@@ -103,7 +101,7 @@ func (w *Works) Delete(ctx context.Context) (time.Duration, error) {
 // Creates makes n plain ConfigMaps, and removes them again, and gives how long the creates took.
 func (w *Works) Creates(ctx context.Context, n int) (time.Duration, error) {
 	took, err := Each(n, func(i int) error {
-		_, err := w.API.write(ctx, "POST", w.path(""), "", fmt.Appendf(nil,
+		_, err := w.API.Write(ctx, "POST", w.path(""), "", fmt.Appendf(nil,
 			`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"%s-plain-%d"},"data":{"k":"v"}}`, w.Prefix, i))
 		return err
 	})
@@ -111,7 +109,7 @@ func (w *Works) Creates(ctx context.Context, n int) (time.Duration, error) {
 		return 0, err
 	}
 	_, err = Each(n, func(i int) error {
-		_, err := w.API.write(ctx, "DELETE", w.path(fmt.Sprintf("%s-plain-%d", w.Prefix, i)), "", nil)
+		_, err := w.API.Write(ctx, "DELETE", w.path(fmt.Sprintf("%s-plain-%d", w.Prefix, i)), "", nil)
 		return err
 	})
 	return took, err

@@ -85,6 +85,11 @@ func (p *Plane) Stop() error { return p.plane.Stop() }
 // Usage returns what the control plane uses: etcd, API server and controllers.
 func (p *Plane) Usage() procs.Usage { return procs.Below(filepath.Dir(p.plane.Kubeconfig)) }
 
+// Uses returns what one program of the control plane uses: etcd, hub-apiserver, kube-apiserver.
+func (p *Plane) Uses(program string) procs.Usage {
+	return procs.Program(filepath.Dir(p.plane.Kubeconfig), program)
+}
+
 // Namespace creates a namespace unless it exists.
 func (p *Plane) Namespace(ctx context.Context, name string) error {
 	_, err := p.Client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
@@ -194,6 +199,12 @@ func (p *Plane) Served(ctx context.Context) (map[string]int, error) {
 		counts[key] += int(sample.Value)
 	}
 	return counts, err
+}
+
+// Allocated returns how many bytes the API server has allocated since it started.
+func (p *Plane) Allocated(ctx context.Context) (float64, error) {
+	metrics, err := p.metrics(ctx, "go_memstats_alloc_bytes_total")
+	return metrics.Sum("go_memstats_alloc_bytes_total"), err
 }
 
 // Grown returns by how much the counts have grown, those that have.

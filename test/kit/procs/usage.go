@@ -53,9 +53,12 @@ func Of(pid int) (Usage, error) {
 
 // Below returns what the processes use together that this one has started and whose command line has text
 // in it, and those that they have started. What has ended is left out.
-func Below(text string) Usage { return below(os.Getpid(), text) }
+func Below(text string) Usage { return below(os.Getpid(), text, "") }
 
-func below(pid int, text string) (total Usage) {
+// Program is [Below] of only those processes that were started as program (argv[0]).
+func Program(text, program string) Usage { return below(os.Getpid(), text, program) }
+
+func below(pid int, text, program string) (total Usage) {
 	tasks, _ := filepath.Glob(proc(pid, "task/*/children"))
 	for _, task := range tasks {
 		list, _ := os.ReadFile(task) // else the thread has just ended
@@ -65,8 +68,12 @@ func below(pid int, text string) (total Usage) {
 			if err != nil || !strings.Contains(string(command), text) {
 				continue
 			}
-			used, _ := Of(child)
-			for _, u := range []Usage{used, below(child, "")} {
+			used := []Usage{below(child, "", program)}
+			if name, _, _ := strings.Cut(string(command), "\x00"); program == "" || name == program {
+				u, _ := Of(child)
+				used = append(used, u)
+			}
+			for _, u := range used {
 				total.CPU, total.RSS, total.Peak = total.CPU+u.CPU, total.RSS+u.RSS, total.Peak+u.Peak
 			}
 		}
