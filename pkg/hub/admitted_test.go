@@ -63,7 +63,7 @@ func TestFinalizerByPolicy(t *testing.T) {
 	w.Applied(w.works, "web")
 	w.Delete(w.works, "web")
 	w.Gone(w.works, "web")
-	want := map[string]int{"patch manifestworks": 1, "patch manifestworks/status": 1} // the finalizer taken, the status
+	want := map[string]int{"patch manifestworks": 1, "update manifestworks/status": 1} // the finalizer taken, the status
 	if got := r.requestCounts(w.namespace, "web"); !maps.Equal(got, want) {
 		t.Errorf("requests %v, want %v", got, want)
 	}

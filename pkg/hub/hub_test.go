@@ -85,7 +85,7 @@ func TestLifeOfAWork(t *testing.T) {
 
 	// One finalizer put and one taken, three statuses (the one after the new label says nothing
 	// new, the last one ends the work), and not a single read.
-	want := map[string]int{"patch manifestworks": 2, "patch manifestworks/status": 3}
+	want := map[string]int{"patch manifestworks": 2, "update manifestworks/status": 3}
 	if got := r.requestCounts(w.namespace, "web"); !maps.Equal(got, want) {
 		t.Errorf("requests %v, want %v", got, want)
 	}
@@ -283,7 +283,7 @@ func TestClusterThatTopicsDoNotNameIsTold(t *testing.T) {
 	}
 	w.Delete(w.works, "lost")
 	w.Gone(w.works, "lost")
-	if got, want := r.requestCounts(w.namespace, "lost"), map[string]int{"patch manifestworks/status": 1}; !maps.Equal(got, want) {
+	if got, want := r.requestCounts(w.namespace, "lost"), map[string]int{"update manifestworks/status": 1}; !maps.Equal(got, want) {
 		t.Errorf("requests %v, want %v", got, want)
 	}
 }
@@ -360,7 +360,7 @@ func TestManyWorksCostTwoRequestsEach(t *testing.T) {
 	for _, name := range names {
 		w.Applied(w.works, name)
 	}
-	want := map[string]int{"patch manifestworks": 1, "patch manifestworks/status": 1}
+	want := map[string]int{"patch manifestworks": 1, "update manifestworks/status": 1}
 	for _, name := range names {
 		if got := r.requestCounts(w.namespace, name); !maps.Equal(got, want) {
 			t.Errorf("%s: requests %v, want %v", name, got, want)

@@ -136,7 +136,7 @@ func TestRestoredAPI(t *testing.T) {
 		if !spec.Authoritative || spec.Action != wire.ResyncResponse {
 			t.Errorf("%s: sent by a %s, authoritative %v", name, spec.Action, spec.Authoritative)
 		}
-		if got := r.requestCounts(w.namespace, name); !maps.Equal(got, map[string]int{"patch manifestworks": 1, "patch manifestworks/status": 1}) {
+		if got := r.requestCounts(w.namespace, name); !maps.Equal(got, map[string]int{"patch manifestworks": 1, "update manifestworks/status": 1}) {
 			t.Errorf("%s: requests %v", name, got)
 		}
 	}

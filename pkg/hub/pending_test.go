@@ -53,7 +53,7 @@ func TestDeliveredComesWithTheAnswer(t *testing.T) {
 	if d == nil || d.Generation != 1 || d.AcceptedTime == nil || d.PublishedTime == nil || d.AcceptedTime.After(d.PublishedTime.Time) {
 		t.Errorf("delivery %+v", d)
 	}
-	want := map[string]int{"patch manifestworks": 1, "patch manifestworks/status": 1} // the finalizer, the status
+	want := map[string]int{"patch manifestworks": 1, "update manifestworks/status": 1} // the finalizer, the status
 	if got := r.requestCounts(w.namespace, "web"); !maps.Equal(got, want) {
 		t.Errorf("requests %v, want %v", got, want)
 	}

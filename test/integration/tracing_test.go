@@ -131,7 +131,7 @@ func TestOneTraceOfOneChange(t *testing.T) {
 		}
 	}
 	wantRequests(t, all, find("work-agent", "reconcile ManifestWork"), "create appliedmanifestworks", "configmaps")
-	wantRequests(t, all, find("work-hub", "store status"), "patch manifestworks/status")
+	wantRequests(t, all, find("work-hub", "store status"), "update manifestworks/status")
 	for name, service := range map[string]string{specs: "work-hub", statuses: "work-agent"} {
 		if !slices.ContainsFunc(all, func(s tracekit.Span) bool {
 			return s.Service == "work-broker" && s.Name == "route "+name && child(s, service, "publish "+name) && s.Kind == "server"

@@ -89,6 +89,33 @@ func guarded(action action, work *workv1.ManifestWork, patch kube.JSONPatch) cha
 	return change{action, work, append(kube.JSONPatch{kube.TestUID(work.UID)}, patch...)}
 }
 
+// next returns the work after an update, without its status.
+func (c change) next() *workv1.ManifestWork {
+	next := &workv1.ManifestWork{ObjectMeta: c.work.ObjectMeta}
+	next.Labels, next.Annotations = maps.Clone(next.Labels), maps.Clone(next.Annotations)
+	for _, op := range c.patch {
+		switch value := op.Value.(type) {
+		case *workv1.ManifestWorkSpec:
+			next.Spec = *value
+			continue
+		case map[string]string: // there was none
+			op.Value = maps.Clone(value)
+		}
+		for path, entries := range map[string]*map[string]string{"/metadata/labels": &next.Labels, "/metadata/annotations": &next.Annotations} {
+			key, ok := strings.CutPrefix(op.Path, path+"/")
+			switch {
+			case op.Path == path:
+				*entries = op.Value.(map[string]string)
+			case ok && op.Op == "remove":
+				delete(*entries, unescape.Replace(key))
+			case ok:
+				(*entries)[unescape.Replace(key)] = op.Value.(string)
+			}
+		}
+	}
+	return next
+}
+
 // metadata is what the works of a placement have from their set.
 type metadata struct {
 	labels      map[string]string
@@ -150,8 +177,11 @@ func mapPatch(path string, stored, wanted map[string]string, removed []string) k
 	return patch
 }
 
-// pointer escapes a key for a JSON pointer.
-var pointer = strings.NewReplacer("~", "~0", "/", "~1")
+// pointer escapes a key for a JSON pointer, and unescape reads one.
+var (
+	pointer  = strings.NewReplacer("~", "~0", "/", "~1")
+	unescape = strings.NewReplacer("~0", "~", "~1", "/")
+)
 
 // workLabels returns the labels of a work, and the value of LabelsAnnotationKey.
 func workLabels(set *workv1alpha1.ManifestWorkReplicaSet, placement string) (labels map[string]string, owned string) {

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -15,6 +17,7 @@ import (
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
 	"github.com/workwire/workwire/pkg/hub/internal/controller"
 	"github.com/workwire/workwire/pkg/runtime/kube"
+	"github.com/workwire/workwire/test/kit"
 )
 
 func TestWorkName(t *testing.T) {
@@ -107,6 +110,7 @@ func TestMetadataPatch(t *testing.T) {
 				}
 			}
 			set.Labels = c.set
+			checkNext(t, updateChange(work, set, "p", start.Add(time.Hour)))
 			change, changed := labelChange(work, metadataOf(set, "p", nil))
 			if changed != (c.want != "") {
 				t.Fatalf("changed: %v", changed)
@@ -125,11 +129,34 @@ func TestMetadataPatch(t *testing.T) {
 	}
 	// A work without any labels or annotations.
 	bare := &workv1.ManifestWork{ObjectMeta: metav1.ObjectMeta{UID: "uid-c1"}}
+	checkNext(t, updateChange(bare, newSet("p"), "p", start.Add(time.Hour)))
 	got, _ := updateChange(bare, newSet("p"), "p", start.Add(time.Hour)).patch.Encode()
 	var patch kube.JSONPatch
 	if err := json.Unmarshal(got, &patch); err != nil || len(patch) != 4 || patch[1].Path != "/metadata/labels" ||
 		patch[2].Path != "/metadata/annotations" || patch[3].Path != "/spec" || !strings.Contains(string(got), `"workwire.dev/rolled-out-at":"2026-01-02T04:04:05Z"`) {
 		t.Errorf("%s (%v)", got, err)
+	}
+}
+
+// checkNext checks that the work after an update is the one that its patch makes.
+func checkNext(t *testing.T, c change) {
+	t.Helper()
+	before := c.work.DeepCopy()
+	text, err := json.Marshal(c.work)
+	kit.NoError(t, err)
+	encoded, err := c.patch.Encode()
+	kit.NoError(t, err)
+	patch, err := jsonpatch.DecodePatch(encoded)
+	kit.NoError(t, err)
+	text, err = patch.Apply(text)
+	kit.NoError(t, err)
+	var want workv1.ManifestWork
+	kit.NoError(t, json.Unmarshal(text, &want))
+	if got := c.next(); !equality.Semantic.DeepEqual(got, &want) {
+		t.Errorf("next\n got %+v\nwant %+v", got, &want)
+	}
+	if !equality.Semantic.DeepEqual(c.work, before) {
+		t.Errorf("the stored work has changed: %+v", c.work)
 	}
 }
 

@@ -109,7 +109,9 @@ func TestAll(t *testing.T) {
 			t.Errorf("labels of %s: %v", work.Name, work.Labels)
 		}
 	}
-	e.awaitIdle(r, "set")
+	if n := len(slices.DeleteFunc(e.awaitIdle(r, "set"), func(write string) bool { return write != "update manifestworks" })); n != 3 {
+		t.Errorf("the template was written %d times, want 3", n)
+	}
 
 	// A change of labels costs one request per work and no new generation.
 	e.updateSet("set", func(set *workv1alpha1.ManifestWorkReplicaSet) { set.Labels = map[string]string{"stage": "prod"} })

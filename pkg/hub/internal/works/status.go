@@ -127,7 +127,7 @@ func (c *Controller) AgentAhead(uid types.UID, held wire.Generation) (raised boo
 func (c *Controller) store(
 	ctx context.Context, work *workv1.ManifestWork, status *workv1.ManifestWorkStatus, generation int64, only kube.JSONPatch,
 ) error {
-	err := c.patchStatus(ctx, work, status, only)
+	err := c.writeStatus(ctx, work, status, only)
 	result := "written"
 	if apierrors.IsConflict(err) || isRefusal(err) {
 		// The API server also answers so when the work was created again under its name.
@@ -167,15 +167,35 @@ func (c *Controller) storeRefusal(
 		meta.SetStatusCondition(&status.Conditions, *delivered)
 	}
 	setReady(work, status, metav1.Now().Rfc3339Copy())
-	err := c.patchStatus(ctx, work, status, kube.AtVersion(work))
+	err := c.writeStatus(ctx, work, status, kube.AtVersion(work))
 	if apierrors.IsNotFound(err) || isRefusal(err) {
 		return nil
 	}
 	return err
 }
 
-func (c *Controller) patchStatus(ctx context.Context, work *workv1.ManifestWork, status *workv1.ManifestWorkStatus, only kube.JSONPatch) error {
-	return c.patch(ctx, "write the status of", work, append(only, kube.StatusPatch(work.UID, status)...), "status")
+// writeStatus writes status to work. A PUT costs the API server less than a patch, but needs the version that is stored. Without
+// only, a patch follows for a work that has changed since, and for hubs that may not update.
+func (c *Controller) writeStatus(ctx context.Context, work *workv1.ManifestWork, status *workv1.ManifestWorkStatus, only kube.JSONPatch) error {
+	err := c.putStatus(ctx, work, status)
+	if only == nil && apierrors.IsConflict(err) || apierrors.IsForbidden(err) {
+		return c.patch(ctx, "write the status of", work, append(only, kube.StatusPatch(work.UID, status)...), "status")
+	}
+	return err
+}
+
+// putStatus replaces the status of work unless it has changed since. It sends nothing else: API servers take the rest from what
+// is stored.
+func (c *Controller) putStatus(ctx context.Context, work *workv1.ManifestWork, status *workv1.ManifestWorkStatus) error {
+	written, err := c.cfg.Client.WorkV1().ManifestWorks(work.Namespace).UpdateStatus(ctx, &workv1.ManifestWork{
+		ObjectMeta: metav1.ObjectMeta{Namespace: work.Namespace, Name: work.Name, UID: work.UID, ResourceVersion: work.ResourceVersion},
+		Status:     *status,
+	}, metav1.UpdateOptions{})
+	if err != nil {
+		return fmt.Errorf("write the status of ManifestWork %s/%s: %w", work.Namespace, work.Name, err)
+	}
+	c.cfg.Cache.Wrote(written)
+	return nil
 }
 
 // patch writes to work.

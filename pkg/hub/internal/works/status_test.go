@@ -1,18 +1,25 @@
 package works_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
+	"io"
 	"log/slog"
+	"net/http"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
@@ -34,10 +41,12 @@ const ours, other = workv1.ManifestWorkFinalizer, "example.com/other"
 // frozen is a Controller whose cache has stopped following: it knows the work as it was then.
 type frozen struct {
 	*works.Controller
-	events *record.FakeRecorder
-	t      *testing.T
-	works  workclient.ManifestWorkInterface
-	work   *workv1.ManifestWork // as the cache knows it
+	events    *record.FakeRecorder
+	t         *testing.T
+	works     workclient.ManifestWorkInterface
+	work      *workv1.ManifestWork // as the cache knows it
+	requests  *kit.Requests        // of the Controller
+	forbidden atomic.Bool          // for the Controller: to update
 }
 
 func freeze(t *testing.T, finalizers []string, deleting bool) *frozen {
@@ -57,12 +66,28 @@ func freeze(t *testing.T, finalizers []string, deleting bool) *frozen {
 	kit.True(t, "the cache sees the work", func() bool { _, ok := c.ByUID(f.work.UID); return ok })
 	stop()
 	f.events = record.NewFakeRecorder(10)
+	config := plane.REST()
+	kit.Intercept(config, f.forbid)
+	f.requests = kit.CountRequests(config)
+	client, err = versioned.NewForConfig(config)
+	kit.NoError(t, err)
 	all := func(wire.ClusterName) bool { return true }
 	f.Controller, err = works.New(works.Config{
 		Cache: c, Client: client, Addressable: all, Accepted: all, Recorder: f.events, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
 	})
 	kit.NoError(t, err)
 	return f
+}
+
+// forbid answers updates as an API server does that does not allow them.
+func (f *frozen) forbid(next http.RoundTripper, request *http.Request) (*http.Response, error) {
+	if !f.forbidden.Load() || request.Method != http.MethodPut {
+		return next.RoundTrip(request)
+	}
+	text, err := json.Marshal(apierrors.NewForbidden(workv1.Resource("manifestworks"), "w", nil).Status())
+	return &http.Response{
+		StatusCode: http.StatusForbidden, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(text)), Request: request,
+	}, err
 }
 
 func (f *frozen) create(finalizers []string) *workv1.ManifestWork {
@@ -262,4 +287,50 @@ func TestOlderStatusDoesNotReplaceNewer(t *testing.T) {
 		t.Error(err)
 	}
 	has(workv1.WorkAvailable, workv1.WorkApplied, workv1.WorkReady)
+}
+
+// TestAStatusIsNothingElse: the spec, labels and annotations of a work, and who manages them, are what they were before its
+// status was written.
+func TestAStatusIsNothingElse(t *testing.T) {
+	f := freeze(t, []string{ours}, false)
+	applied, err := f.works.Patch(t.Context(), "w", types.ApplyPatchType, []byte(`{"apiVersion":"work.open-cluster-management.io/v1","kind":"ManifestWork",
+		"metadata":{"name":"w","labels":{"a":"b"},"annotations":{"c":"d"}},"spec":{"deleteOption":{"propagationPolicy":"Orphan"}}}`),
+		metav1.PatchOptions{FieldManager: "gitops"})
+	kit.NoError(t, err)
+	rest := func(work *workv1.ManifestWork) *workv1.ManifestWork {
+		work = work.DeepCopy()
+		work.Status, work.ResourceVersion = workv1.ManifestWorkStatus{}, ""
+		work.ManagedFields = slices.DeleteFunc(work.ManagedFields, func(m metav1.ManagedFieldsEntry) bool { return m.Subresource == "status" })
+		return work
+	}
+	for _, reason := range []string{"A", "B"} { // the first time the cache is behind, the second time it is not
+		kit.NoError(t, f.UpdateStatus(t.Context(), f.status(workv1.WorkApplied, reason)))
+		got := f.get()
+		if condition := meta.FindStatusCondition(got.Status.Conditions, workv1.WorkApplied); condition == nil || condition.Reason != reason {
+			t.Errorf("condition %+v, want reason %s", condition, reason)
+		}
+		if got, want := rest(got), rest(applied); !equality.Semantic.DeepEqual(got, want) {
+			t.Errorf("the rest of the work is\n%+v, want\n%+v", got, want)
+		}
+	}
+	var writes []string
+	for _, request := range f.requests.Take(kit.Request.Writes) {
+		writes = append(writes, request.String())
+	}
+	if want := []string{"update manifestworks/status", "patch manifestworks/status", "update manifestworks/status"}; !slices.Equal(writes, want) {
+		t.Errorf("writes %v, want %v", writes, want)
+	}
+}
+
+// TestAHubThatMayNotUpdate patches: the ClusterRoles of earlier versions do not allow it more.
+func TestAHubThatMayNotUpdate(t *testing.T) {
+	f := freeze(t, []string{ours}, false)
+	f.forbidden.Store(true)
+	kit.NoError(t, f.UpdateStatus(t.Context(), f.status(workv1.WorkApplied, "A")))
+	refused := metav1.Condition{Type: workv1.WorkAvailable, Status: metav1.ConditionFalse, Reason: "R", LastTransitionTime: metav1.Now()}
+	kit.NoError(t, f.SetCondition(t.Context(), f.work.UID, refused))
+	conditions := f.get().Status.Conditions
+	if meta.FindStatusCondition(conditions, workv1.WorkApplied) == nil || meta.FindStatusCondition(conditions, workv1.WorkAvailable) == nil {
+		t.Errorf("conditions %v", conditions)
+	}
 }
