@@ -23,9 +23,9 @@ type request struct {
 	row    string
 	method string
 	what   string // content type of a patch
-	plain  bool // of a ConfigMap, else of a ManifestWork
-	status bool // of its status
-	large  bool // of a work whose status has a megabyte
+	plain  bool   // of a ConfigMap, else of a ManifestWork
+	status bool   // of its status
+	large  bool   // of a work whose status has a megabyte
 	// body is the body of the turn-th such write of o.
 	body func(o object, turn int) []byte
 }

@@ -3,6 +3,7 @@ package replicaset
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -659,5 +661,33 @@ func TestWorkOfAnotherSet(t *testing.T) {
 	})
 	if got := e.clustersWith("other", "2"); got != "c01 c02" {
 		t.Errorf("the other set has works in %q", got)
+	}
+}
+
+// TestTemplateIsPatched where a work has changed since the controller saw it, and where the controller may not update.
+func TestTemplateIsPatched(t *testing.T) {
+	for name, refusal := range map[string]*apierrors.StatusError{
+		"changed":   apierrors.NewConflict(workv1.Resource("manifestworks"), "w", nil),
+		"forbidden": apierrors.NewForbidden(workv1.Resource("manifestworks"), "w", nil),
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newEnv(t, 2)
+			r := e.startWith(func(next http.RoundTripper, request *http.Request) (*http.Response, error) {
+				if request.Method != http.MethodPut {
+					return next.RoundTrip(request)
+				}
+				text, err := json.Marshal(refusal.Status())
+				return &http.Response{
+					StatusCode: int(refusal.Status().Code), Header: http.Header{"Content-Type": {"application/json"}},
+					Body: io.NopCloser(bytes.NewReader(text)), Request: request,
+				}, err
+			})
+			e.writePlacement("p", e.clusters)
+			e.createSet(newSet("p"))
+			e.awaitTemplate("set", "2", "c01 c02")
+			e.awaitIdle(r, "set")
+			e.updateSet("set", func(set *workv1alpha1.ManifestWorkReplicaSet) { set.Spec.ManifestWorkTemplate = template("3") })
+			e.awaitTemplate("set", "3", "c01 c02")
+		})
 	}
 }
