@@ -124,7 +124,7 @@ func TestMetrics(t *testing.T) {
 	for _, f := range families {
 		fmt.Fprintln(&text, f.GetName(), len(f.GetMetric()))
 	}
-	const want = "workwire_test_quota_noisy 10\nworkwire_test_quota_refused_total 6\nworkwire_test_quota_spent_total 6\n"
+	const want = "workwire_test_quota_noisy 10\nworkwire_test_quota_refused_total 7\nworkwire_test_quota_spent_total 7\n"
 	if text.String() != want {
 		t.Errorf("metrics\n%s, want\n%s", text.String(), want)
 	}
