@@ -166,14 +166,10 @@ func (c *compilation) value(of *workwirev1alpha1.OverrideValue) (*value, error) 
 	return v, nil
 }
 
-// firstLine returns err with the first line of its text, and not more than 256 bytes of that.
+// firstLine returns err, with [expression.Fault] of its text.
 func firstLine(err error) error {
-	text, _, _ := strings.Cut(err.Error(), "\n")
-	if len(text) > 256 {
-		text = strings.ToValidUTF8(text[:256], "")
+	if text := expression.Fault(err.Error()); text != err.Error() {
+		return errors.New(text)
 	}
-	if text == err.Error() {
-		return err
-	}
-	return errors.New(text)
+	return err
 }

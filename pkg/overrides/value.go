@@ -108,8 +108,8 @@ func (r *rendering) run(program *expression.Program) ([]byte, error) {
 // variableOf returns the variable cluster of expressions.
 func variableOf(c *clusterv1.ManagedCluster) map[string]any {
 	return map[string]any{
-		"name": c.Name, "labels": plainMap(c.Labels), "annotations": plainMap(annotations(c)), "claims": claims(c),
-		"version": c.Status.Version.Kubernetes, "capacity": quantities(c.Status.Capacity), "allocatable": quantities(c.Status.Allocatable),
+		"name": c.Name, "labels": plainMap(c.Labels), "annotations": plainMap(clusterv1.SteadyAnnotations(c)), "claims": claims(c),
+		"version": c.Status.Version.Kubernetes, "capacity": c.Status.Capacity.Texts(), "allocatable": c.Status.Allocatable.Texts(),
 	}
 }
 
@@ -121,16 +121,6 @@ func plainMap(m map[string]string) map[string]string {
 	return m
 }
 
-// annotations returns the annotations of c without the one that changes all the time.
-func annotations(c *clusterv1.ManagedCluster) map[string]string {
-	if _, seen := c.Annotations[clusterv1.LastSeenAnnotationKey]; !seen {
-		return c.Annotations
-	}
-	others := maps.Clone(c.Annotations)
-	delete(others, clusterv1.LastSeenAnnotationKey)
-	return others
-}
-
 func claims(c *clusterv1.ManagedCluster) map[string]string {
 	all := make(map[string]string, len(c.Status.ClusterClaims))
 	for _, claim := range c.Status.ClusterClaims {
@@ -139,17 +129,9 @@ func claims(c *clusterv1.ManagedCluster) map[string]string {
 	return all
 }
 
-func quantities(list clusterv1.ResourceList) map[string]string {
-	texts := make(map[string]string, len(list))
-	for name, quantity := range list {
-		texts[string(name)] = quantity.String()
-	}
-	return texts
-}
-
 // SameCluster reports whether rules cannot distinguish two states of a cluster.
 func SameCluster(a, b *clusterv1.ManagedCluster) bool {
-	return a.Name == b.Name && maps.Equal(a.Labels, b.Labels) && maps.Equal(annotations(a), annotations(b)) &&
+	return a.Name == b.Name && maps.Equal(a.Labels, b.Labels) && maps.Equal(clusterv1.SteadyAnnotations(a), clusterv1.SteadyAnnotations(b)) &&
 		slices.Equal(a.Status.ClusterClaims, b.Status.ClusterClaims) && a.Status.Version == b.Status.Version &&
 		apiequality.Semantic.DeepEqual(a.Status.Capacity, b.Status.Capacity) && apiequality.Semantic.DeepEqual(a.Status.Allocatable, b.Status.Allocatable)
 }

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -75,10 +76,8 @@ func (in *Input) add(object *unstructured.Unstructured) error {
 		return decode(object, &in.sets, yaml.Unmarshal)
 	case kind == "WorkOverride" && group == workwirev1alpha1.GroupName:
 		return decode(object, &in.overrides, func(text []byte, into any, _ ...yaml.JSONOpt) error { return yaml.UnmarshalStrict(text, into) })
-	case kind == string(overrides.ConfigMap) && group == "":
-		return in.addValues(object, overrides.ConfigMap)
-	case kind == string(overrides.Secret) && group == "":
-		return in.addValues(object, overrides.Secret)
+	case (kind == string(overrides.ConfigMap) || kind == string(overrides.Secret)) && group == "":
+		return in.addValues(object, overrides.Kind(kind))
 	}
 	return nil
 }
@@ -130,9 +129,7 @@ func (in *Input) addValues(object *unstructured.Unstructured, kind overrides.Kin
 		texts[key] = text
 	}
 	if kind == overrides.Secret {
-		for key, text := range of.StringData {
-			texts[key] = text
-		}
+		maps.Copy(texts, of.StringData)
 	}
 	in.values[valueKey{of.Metadata.Namespace, overrides.Reference{Kind: kind, Name: of.Metadata.Name}}] = texts
 	return nil

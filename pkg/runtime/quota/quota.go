@@ -5,7 +5,7 @@
 //
 //	quotas := quota.New[wire.ClusterName](quota.Config{Rates: quota.Clusters(), Subsystem: "source"})
 //	...
-//	if !quotas.Spend(cluster, quota.Cost{quota.Messages: 1, quota.Bytes: 512}, now) {
+//	if !quotas.Spend(cluster, quota.Message(512), now) {
 //		return // and ask the cluster again after quotas.Wait
 //	}
 //
@@ -29,7 +29,7 @@ type Resource int
 const (
 	Messages     Resource = iota // received
 	Bytes                        // of messages, decompressed
-	LargeBytes                   // of those of 64 KiB or more
+	LargeBytes                   // of those of messages of 64 KiB or more
 	Writes                       // API requests
 	WrittenBytes                 // sent to the API
 	Records                      // lines of logs about what was refused
@@ -50,6 +50,18 @@ type Rates [resources]Rate
 
 // Cost is what something costs.
 type Cost [resources]float64
+
+// large is the size of a message that is large: decoding one takes as long as a hundred small ones, and others wait for it.
+const large = 64 << 10
+
+// Message returns what a message of a size, decompressed, costs.
+func Message(size int) Cost {
+	cost := Cost{Messages: 1, Bytes: float64(size)}
+	if size >= large {
+		cost[LargeBytes] = float64(size)
+	}
+	return cost
+}
 
 // Clusters returns the rates that a source grants each cluster. An agent with 10,000 works that sends
 // all their statuses after a reconnect stays below them.

@@ -175,8 +175,8 @@ func (d *core) askWait(name wire.ClusterName, task *resyncTask, now time.Time) (
 }
 
 const (
-	// large is the size of a message that takes a while, and of a status that keeps the store busy. One of a cluster at a
-	// time is stored, so that the statuses of others find the store free.
+	// large is the size of a status that keeps the store busy for a while. One of a cluster at a time is stored, so
+	// that the statuses of others find the store free.
 	large = 64 << 10
 	// largeWait is how long a large status waits until another write of its cluster may have ended.
 	largeWait = 20 * time.Millisecond

@@ -15,12 +15,7 @@ var message = quota.Cost{quota.Messages: 1, quota.Bytes: 1}
 // costs anything, and the cluster is asked for its statuses once it can pay again. A question that is
 // dropped is repeated by its agent.
 func (e *Engine) affords(m transport.Message, from sender, now time.Time) bool {
-	size := wire.PlainSize(m.Event)
-	cost := quota.Cost{quota.Messages: 1, quota.Bytes: float64(size)}
-	if size >= large { // decoding one takes as long as a hundred small ones, and all wait for it
-		cost[quota.LargeBytes] = float64(size)
-	}
-	if e.core.quotas.Spend(from.cluster, cost, now) {
+	if e.core.quotas.Spend(from.cluster, quota.Message(wire.PlainSize(m.Event)), now) {
 		return true
 	}
 	e.decided(m, from, "unknown", overQuota, nil)

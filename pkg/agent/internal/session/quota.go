@@ -18,7 +18,7 @@ const owedAfter = 10 * time.Second
 
 // affords reports whether source can pay for m. If not, it is asked for what the agent lacks once it can.
 func (s *Session) affords(m transport.Message, source wire.SourceID, now time.Time) bool {
-	cost := quota.Cost{quota.Messages: 1, quota.Bytes: float64(wire.PlainSize(m.Event))}
+	cost := quota.Message(wire.PlainSize(m.Event))
 	if s.quotas.Spend(source, cost, now) {
 		return true
 	}

@@ -3,7 +3,6 @@ package placement
 import (
 	"context"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
@@ -29,8 +28,6 @@ const (
 	prepareAgain   = 20 * time.Second
 	// maxChangeTime limits the evaluation of the expressions of all Placements when a cluster changes.
 	maxChangeTime = 5 * time.Millisecond
-	// maxFault is the maximum length of the text of a failed evaluation.
-	maxFault = 256
 )
 
 // errTooSlow makes a Placement misconfigured until all clusters have their turn.
@@ -84,8 +81,7 @@ func (e *celExpression) run(of *facts, now int64) celResult {
 		result.fault = fmt.Sprintf("it returns a %s, and must return a bool", value.Type().TypeName())
 	}
 	if result.fault != "" {
-		text, _, _ := strings.Cut(result.fault, "\n")
-		result.fault = fmt.Sprintf("expression %.100q: %s", e.text, strings.ToValidUTF8(text[:min(len(text), maxFault)], ""))
+		result.fault = fmt.Sprintf("expression %.100q: %s", e.text, expression.Fault(result.fault))
 	}
 	result.matches = result.fault == "" && bool(matches)
 	return result

@@ -35,18 +35,8 @@ type scores map[string]*clusterv1alpha1.AddOnPlacementScore
 // equal reports whether nobody distinguishes f from o.
 func (f *facts) equal(o *facts) bool {
 	a, b := f.object, o.object
-	return a.UID == b.UID && maps.Equal(a.Labels, b.Labels) && maps.Equal(annotations(a), annotations(b)) &&
+	return a.UID == b.UID && maps.Equal(a.Labels, b.Labels) && maps.Equal(clusterv1.SteadyAnnotations(a), clusterv1.SteadyAnnotations(b)) &&
 		apiequality.Semantic.DeepEqual(a.Spec, b.Spec) && apiequality.Semantic.DeepEqual(a.Status, b.Status) && maps.Equal(f.scores, o.scores)
-}
-
-// annotations returns the annotations of c without the one that changes all the time.
-func annotations(c *clusterv1.ManagedCluster) map[string]string {
-	if _, seen := c.Annotations[clusterv1.LastSeenAnnotationKey]; !seen {
-		return c.Annotations
-	}
-	others := maps.Clone(c.Annotations)
-	delete(others, clusterv1.LastSeenAnnotationKey)
-	return others
 }
 
 // expiry returns the Unix time when the scores of s expire; 0 if they do not.
@@ -98,7 +88,7 @@ func (f *facts) values() map[string]any {
 	return map[string]any{
 		"apiVersion": clusterv1.GroupVersion.String(), "kind": "ManagedCluster",
 		"metadata": map[string]any{
-			"name": c.Name, "uid": string(c.UID), "labels": c.Labels, "annotations": annotations(c),
+			"name": c.Name, "uid": string(c.UID), "labels": c.Labels, "annotations": clusterv1.SteadyAnnotations(c),
 			"creationTimestamp": c.CreationTimestamp.UTC().Format(time.RFC3339),
 		},
 		"spec": map[string]any{
@@ -106,17 +96,9 @@ func (f *facts) values() map[string]any {
 		},
 		"status": map[string]any{
 			"version": map[string]string{"kubernetes": c.Status.Version.Kubernetes}, "clusterClaims": claims, "conditions": conditions,
-			"capacity": quantities(c.Status.Capacity), "allocatable": quantities(c.Status.Allocatable),
+			"capacity": c.Status.Capacity.Texts(), "allocatable": c.Status.Allocatable.Texts(),
 		},
 	}
-}
-
-func quantities(list clusterv1.ResourceList) map[string]string {
-	texts := make(map[string]string, len(list))
-	for name, quantity := range list {
-		texts[string(name)] = quantity.String()
-	}
-	return texts
 }
 
 // managedCluster is the value of the variable of that name in one evaluation.

@@ -37,6 +37,9 @@ type change struct {
 	work *workv1.ManifestWork
 	// patch is for update and label.
 	patch kube.JSONPatch
+	// metadata and template are what an update gives to the work.
+	metadata metadata
+	template *workv1.ManifestWorkSpec
 }
 
 // newWork returns the work of set for a cluster of a placement.
@@ -70,9 +73,10 @@ func timestamp(now time.Time) string { return now.UTC().Format(time.RFC3339) }
 
 // updateChange returns the change that sets the template of a work.
 func updateChange(work *workv1.ManifestWork, set *workv1alpha1.ManifestWorkReplicaSet, placement string, now time.Time) change {
-	patch := metadataOf(set, placement, templateAnnotations(set, now)).patch(work)
-	patch = append(patch, kube.JSONPatchOperation{Op: "add", Path: "/spec", Value: &set.Spec.ManifestWorkTemplate})
-	return guarded(update, work, patch)
+	m, template := metadataOf(set, placement, templateAnnotations(set, now)), &set.Spec.ManifestWorkTemplate
+	c := guarded(update, work, append(m.patch(work), kube.JSONPatchOperation{Op: "add", Path: "/spec", Value: template}))
+	c.metadata, c.template = m, template
+	return c
 }
 
 // labelChange returns the change that gives a work the metadata of its set; false if it has it.
@@ -86,34 +90,26 @@ func labelChange(work *workv1.ManifestWork, m metadata) (change, bool) {
 
 // guarded returns a change of a work by a patch that applies only to the work with its UID.
 func guarded(action action, work *workv1.ManifestWork, patch kube.JSONPatch) change {
-	return change{action, work, append(kube.JSONPatch{kube.TestUID(work.UID)}, patch...)}
+	return change{action: action, work: work, patch: append(kube.JSONPatch{kube.TestUID(work.UID)}, patch...)}
 }
 
 // next returns the work after an update, without its status.
 func (c change) next() *workv1.ManifestWork {
-	next := &workv1.ManifestWork{ObjectMeta: c.work.ObjectMeta}
-	next.Labels, next.Annotations = maps.Clone(next.Labels), maps.Clone(next.Annotations)
-	for _, op := range c.patch {
-		switch value := op.Value.(type) {
-		case *workv1.ManifestWorkSpec:
-			next.Spec = *value
-			continue
-		case map[string]string: // there was none
-			op.Value = maps.Clone(value)
-		}
-		for path, entries := range map[string]*map[string]string{"/metadata/labels": &next.Labels, "/metadata/annotations": &next.Annotations} {
-			key, ok := strings.CutPrefix(op.Path, path+"/")
-			switch {
-			case op.Path == path:
-				*entries = op.Value.(map[string]string)
-			case ok && op.Op == "remove":
-				delete(*entries, unescape.Replace(key))
-			case ok:
-				(*entries)[unescape.Replace(key)] = op.Value.(string)
-			}
-		}
-	}
+	next := &workv1.ManifestWork{ObjectMeta: c.work.ObjectMeta, Spec: *c.template}
+	next.Labels = merged(next.Labels, c.metadata.labels, c.metadata.dropped(c.work))
+	next.Annotations = merged(next.Annotations, c.metadata.annotations, c.metadata.removed)
 	return next
+}
+
+// merged returns the entries stored and wanted without the keys removed.
+func merged(stored, wanted map[string]string, removed []string) map[string]string {
+	all := make(map[string]string, len(stored)+len(wanted))
+	maps.Copy(all, stored)
+	for _, key := range removed {
+		delete(all, key)
+	}
+	maps.Copy(all, wanted)
+	return all
 }
 
 // metadata is what the works of a placement have from their set.
@@ -143,13 +139,18 @@ func metadataOf(set *workv1alpha1.ManifestWorkReplicaSet, placement string, anno
 // patch returns what gives work the metadata, empty if it has it. Labels and annotations of others stay. Without
 // changes it allocates nothing: it is called for each work of a set.
 func (m metadata) patch(work *workv1.ManifestWork) kube.JSONPatch {
-	var removed []string
-	if had := work.Annotations[LabelsAnnotationKey]; had != m.owned {
-		removed = strings.FieldsFunc(had, func(r rune) bool { return r == ',' })
-		removed = slices.DeleteFunc(removed, func(key string) bool { _, kept := m.labels[key]; return kept })
-	}
-	return append(mapPatch("/metadata/labels", work.Labels, m.labels, removed),
+	return append(mapPatch("/metadata/labels", work.Labels, m.labels, m.dropped(work)),
 		mapPatch("/metadata/annotations", work.Annotations, m.annotations, m.removed)...)
+}
+
+// dropped returns the labels that work had from its set, and that the set has no longer.
+func (m metadata) dropped(work *workv1.ManifestWork) []string {
+	had := work.Annotations[LabelsAnnotationKey]
+	if had == m.owned {
+		return nil
+	}
+	labels := strings.FieldsFunc(had, func(r rune) bool { return r == ',' })
+	return slices.DeleteFunc(labels, func(key string) bool { _, kept := m.labels[key]; return kept })
 }
 
 // mapPatch returns the patch that adds the entries wanted to the map at path, which is stored, and
@@ -177,11 +178,8 @@ func mapPatch(path string, stored, wanted map[string]string, removed []string) k
 	return patch
 }
 
-// pointer escapes a key for a JSON pointer, and unescape reads one.
-var (
-	pointer  = strings.NewReplacer("~", "~0", "/", "~1")
-	unescape = strings.NewReplacer("~0", "~", "~1", "/")
-)
+// pointer escapes a key for a JSON pointer.
+var pointer = strings.NewReplacer("~", "~0", "/", "~1")
 
 // workLabels returns the labels of a work, and the value of LabelsAnnotationKey.
 func workLabels(set *workv1alpha1.ManifestWorkReplicaSet, placement string) (labels map[string]string, owned string) {

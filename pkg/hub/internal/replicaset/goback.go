@@ -78,7 +78,7 @@ func (c *Controller) revision(ctx context.Context, set *workv1alpha1.ManifestWor
 
 // storeRevisions writes what has changed of the revisions of a set to its annotations. A set goes back only to a
 // revision that is stored: one that is not is proven no more.
-func (c *Controller) storeRevisions(ctx context.Context, set *workv1alpha1.ManifestWorkReplicaSet, before, after rollout.Revisions) error {
+func (c *Controller) storeRevisions(ctx context.Context, set *workv1alpha1.ManifestWorkReplicaSet, before, after rollout.Revisions, s *state) error {
 	if before == after {
 		return nil
 	}
@@ -89,6 +89,8 @@ func (c *Controller) storeRevisions(ctx context.Context, set *workv1alpha1.Manif
 		}
 		if target == nil {
 			after.Served, after.Proven = before.Served, 0
+		} else {
+			s.history.served = target // which the next reconcile serves
 		}
 	}
 	wanted := make(map[string]string)

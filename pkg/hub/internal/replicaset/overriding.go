@@ -313,9 +313,6 @@ func (c *Controller) overrideChanged(before, after *workwirev1alpha1.WorkOverrid
 
 // addOverridden queues those of a cluster's sets that have WorkOverrides.
 func (c *Controller) addOverridden(cluster string) {
-	if c.overrides.Len() == 0 {
-		return
-	}
 	for _, decision := range c.decisions.List(byCluster, cluster) {
 		placements, _ := indexPlacementLabel(decision)
 		for _, key := range placements {

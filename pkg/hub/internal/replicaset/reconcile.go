@@ -59,7 +59,7 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (r
 	c.Spent(key, time.Since(deciding)) // a look at each work of the set
 	if err = c.updateStatus(ctx, set, &p.status); err == nil {
 		c.report(set, &p, s)
-		err = c.storeRevisions(ctx, set, revisions, p.revisions)
+		err = c.storeRevisions(ctx, set, revisions, p.revisions, s)
 	}
 	if p.revisions.Served != revisions.Served { // the changes are of the template that it goes back from
 		return interval, err

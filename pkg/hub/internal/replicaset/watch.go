@@ -143,7 +143,7 @@ func (c *Controller) clusterChanged(before, after *clusterv1.ManagedCluster) {
 		}
 	}
 	if same {
-		if !overrides.SameCluster(before, after) {
+		if c.overrides.Len() > 0 && !overrides.SameCluster(before, after) {
 			c.addOverridden(after.Name)
 		}
 		return

@@ -7,15 +7,14 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/cache"
 
@@ -131,7 +130,7 @@ func (w *Watcher) start(key Key) *object {
 	ctx, stop := context.WithCancel(w.ctx)
 	o := &object{users: make(map[types.NamespacedName]bool), stop: stop}
 	w.objects[key] = o
-	source, example := w.source(ctx, key)
+	source, example := w.source(key)
 	informer := cache.NewSharedInformer(source, example, 0)
 	set := func(data map[string]string, err error) { w.set(key, o, data, err) }
 	_ = informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) { // it has not started
@@ -188,23 +187,13 @@ func (w *Watcher) note(key Key, o *object, data map[string]string, err error) {
 }
 
 // source returns what lists and watches one object by its name, and an example of it.
-func (w *Watcher) source(ctx context.Context, key Key) (*cache.ListWatch, runtime.Object) {
-	byName := func(o metav1.ListOptions) metav1.ListOptions {
-		o.FieldSelector = fields.OneTermEqualSelector("metadata.name", key.Name).String()
-		return o
-	}
+func (w *Watcher) source(key Key) (*cache.ListWatch, runtime.Object) {
+	resource, example := "configmaps", runtime.Object(&corev1.ConfigMap{})
 	if key.Kind == overrides.Secret {
-		client := w.cfg.Client.Secrets(key.Namespace)
-		return &cache.ListWatch{
-			ListFunc:  func(o metav1.ListOptions) (runtime.Object, error) { return client.List(ctx, byName(o)) },
-			WatchFunc: func(o metav1.ListOptions) (watch.Interface, error) { return client.Watch(ctx, byName(o)) },
-		}, &corev1.Secret{}
+		resource, example = "secrets", &corev1.Secret{}
 	}
-	client := w.cfg.Client.ConfigMaps(key.Namespace)
-	return &cache.ListWatch{
-		ListFunc:  func(o metav1.ListOptions) (runtime.Object, error) { return client.List(ctx, byName(o)) },
-		WatchFunc: func(o metav1.ListOptions) (watch.Interface, error) { return client.Watch(ctx, byName(o)) },
-	}, &corev1.ConfigMap{}
+	named := fields.OneTermEqualSelector("metadata.name", key.Name)
+	return cache.NewListWatchFromClient(w.cfg.Client.RESTClient(), resource, key.Namespace, named), example
 }
 
 // dataOf returns the data of a ConfigMap or Secret as texts; never nil.
@@ -212,9 +201,7 @@ func dataOf(object any) map[string]string {
 	texts := map[string]string{}
 	switch o := object.(type) {
 	case *corev1.ConfigMap:
-		for key, text := range o.Data {
-			texts[key] = text
-		}
+		maps.Copy(texts, o.Data)
 	case *corev1.Secret:
 		for key, text := range o.Data {
 			texts[key] = string(text)

@@ -1,0 +1,23 @@
+package v1
+
+import "maps"
+
+// SteadyAnnotations returns the annotations of c without the one that changes all the time, [LastSeenAnnotationKey]. The caller must not
+// modify them.
+func SteadyAnnotations(c *ManagedCluster) map[string]string {
+	if _, seen := c.Annotations[LastSeenAnnotationKey]; !seen {
+		return c.Annotations
+	}
+	others := maps.Clone(c.Annotations)
+	delete(others, LastSeenAnnotationKey)
+	return others
+}
+
+// Texts returns the quantities of l as texts, by the names of the resources; never nil.
+func (l ResourceList) Texts() map[string]string {
+	texts := make(map[string]string, len(l))
+	for name, quantity := range l {
+		texts[string(name)] = quantity.String()
+	}
+	return texts
+}
