@@ -7,6 +7,8 @@ import (
 
 	cloudevents "github.com/cloudevents/sdk-go/v2/event"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/workwire/workwire/test/kit/wirekit"
 )
 
 // attackHub sends n events of the hostile cluster to the hub, which it has works of.
@@ -19,7 +21,7 @@ func attackHub(t *testing.T, works, n int, event func(w *world, i int) cloudeven
 // TestClusterAsksInFewBytes: 149 bytes are 349,000 entries of a question.
 func TestClusterAsksInFewBytes(t *testing.T) {
 	questions := [][]byte{
-		compressed(list(`{"partial":true,"resourceVersions":[`, `{}`, `]}`)), compressed(list(`{"resourceVersions":[`, `{}`, `]}`)),
+		wirekit.Compressed(list(`{"partial":true,"resourceVersions":[`, `{}`, `]}`)), wirekit.Compressed(list(`{"resourceVersions":[`, `{}`, `]}`)),
 	}
 	attackHub(t, 1, 400, func(w *world, i int) cloudevents.Event {
 		return w.fromCluster(manifestBundles+"spec.resync_request", "", i, questions[i/200%2])
@@ -28,7 +30,7 @@ func TestClusterAsksInFewBytes(t *testing.T) {
 
 // TestClusterReportsEmptyItems: a status of the same kind.
 func TestClusterReportsEmptyItems(t *testing.T) {
-	status := compressed(list(`{"resourceStatus":[`, `{}`, `]}`))
+	status := wirekit.Compressed(list(`{"resourceStatus":[`, `{}`, `]}`))
 	attackHub(t, 20, 100, func(w *world, i int) cloudevents.Event {
 		return w.fromCluster(manifestBundles+"status.update_request", w.mine[i%len(w.mine)].UID, i, status)
 	})
@@ -40,12 +42,12 @@ func TestClusterNamesWithoutEnd(t *testing.T) {
 	attackHub(t, 1, 600, func(w *world, i int) cloudevents.Event {
 		if i%6 == 5 {
 			e := w.fromCluster(manifestBundles+"status.update_request", types.UID(fmt.Sprintf("unknown-%d-%s", i, long[:20_000])), i,
-				compressed(fmt.Sprintf(`{"conditions":[{"type":"DeletionHeld","status":"True","reason":"R","message":"%s"}]}`, long[:500_000])))
+				wirekit.Compressed(fmt.Sprintf(`{"conditions":[{"type":"DeletionHeld","status":"True","reason":"R","message":"%s"}]}`, long[:500_000])))
 			e.SetExtension("metadata", fmt.Sprintf(`{"name":"%s","namespace":"n"}`, long[:20_000]))
 			return e
 		}
 		return w.fromCluster(manifestBundles+"spec.resync_request", "", i,
-			compressed(fmt.Sprintf(`{"resourceVersions":[{"resourceID":"%d-%s","resourceVersion":1}],"partial":%v}`, i, long, i%2 == 0)))
+			wirekit.Compressed(fmt.Sprintf(`{"resourceVersions":[{"resourceID":"%d-%s","resourceVersion":1}],"partial":%v}`, i, long, i%2 == 0)))
 	})
 }
 
@@ -58,7 +60,7 @@ func TestClusterFillsTheStore(t *testing.T) {
 				c, i, strings.Repeat("a", 32_700)))
 		}
 		return w.fromCluster(manifestBundles+"status.update_request", w.mine[i%len(w.mine)].UID, i,
-			compressed(`{"conditions":[`+strings.Join(conditions, ",")+`]}`))
+			wirekit.Compressed(`{"conditions":[`+strings.Join(conditions, ",")+`]}`))
 	})
 }
 
@@ -77,7 +79,7 @@ func TestClusterFillsTheLogs(t *testing.T) {
 				versions = append(versions, fmt.Sprintf(`{"resourceID":"5f3c6c1e-%06d-%06d-aaaaaaaaaaaaaaaaaa","resourceVersion":1}`, i, v))
 			}
 			return w.fromCluster(manifestBundles+"spec.resync_request", "", i,
-				compressed(`{"resourceVersions":[`+strings.Join(versions, ",")+`],"partial":true}`))
+				wirekit.Compressed(`{"resourceVersions":[`+strings.Join(versions, ",")+`],"partial":true}`))
 		case 1:
 			e := status(types.UID(long))
 			e.SetExtension("metadata", fmt.Sprintf(`{"name":"%s"}`, long))

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	cloudevents "github.com/cloudevents/sdk-go/v2/event"
+
+	"github.com/workwire/workwire/test/kit/wirekit"
 )
 
 // generator makes messages that the broker lets pass and that the hub or an agent has to decode: of every type,
@@ -168,7 +170,7 @@ func (g *generator) data(kind string) []byte {
 	if len(plain) < 100_000 && g.rarely(2) {
 		return plain
 	}
-	packed := compressed(string(plain))
+	packed := wirekit.Compressed(string(plain))
 	if g.rarely(25) {
 		packed = packed[:g.IntN(len(packed))]
 	}

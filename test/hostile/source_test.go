@@ -7,6 +7,8 @@ import (
 
 	cloudevents "github.com/cloudevents/sdk-go/v2/event"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/workwire/workwire/test/kit/wirekit"
 )
 
 // attackAgent sends n events of the hostile source to the agent, which serves it and the hub.
@@ -18,8 +20,8 @@ func attackAgent(t *testing.T, n int, event func(w *world, i int) cloudevents.Ev
 
 // TestSourceAsksInFewBytes: questions and specs with 349,000 entries each.
 func TestSourceAsksInFewBytes(t *testing.T) {
-	hashes, buckets := compressed(list(`{"statusHashes":[`, `{}`, `]}`)), compressed(list(`{"buckets":{"count":1,"indices":[0]},"statusHashes":[`, `{}`, `]}`))
-	manifests, configs := compressed(list(`{"manifests":[`, `{}`, `]}`)), compressed(list(`{"manifests":[{}],"manifestConfigs":[`, `{}`, `]}`))
+	hashes, buckets := wirekit.Compressed(list(`{"statusHashes":[`, `{}`, `]}`)), wirekit.Compressed(list(`{"buckets":{"count":1,"indices":[0]},"statusHashes":[`, `{}`, `]}`))
+	manifests, configs := wirekit.Compressed(list(`{"manifests":[`, `{}`, `]}`)), wirekit.Compressed(list(`{"manifests":[{}],"manifestConfigs":[`, `{}`, `]}`))
 	attackAgent(t, 400, func(w *world, i int) cloudevents.Event {
 		work := types.UID(fmt.Sprintf("w%d", i))
 		switch i % 4 {
@@ -60,7 +62,7 @@ func TestSourceExpressions(t *testing.T) {
 			`"updateStrategy":{"type":"ServerSideApply","serverSideApply":{"ignoreFields":[{"condition":"OnSpokePresent","jqPathExpressions":[%s]}]}},`+
 			`"feedbackScrapeType":"Watch","feedbackRules":[{"type":"JSONPaths","jsonPaths":[%s]}],"conditionRules":[%s]}`, strings.Join(paths, ","), values, rules)
 		e := w.fromSource(manifestBundles+"spec.update_request", types.UID(fmt.Sprintf("slow-%d", i%works)),
-			compressed(fmt.Sprintf(`{"manifests":[%s],"manifestConfigs":[%s]}`, strings.Join(manifests, ","), config)))
+			wirekit.Compressed(fmt.Sprintf(`{"manifests":[%s],"manifestConfigs":[%s]}`, strings.Join(manifests, ","), config)))
 		e.SetExtension("resourceversion", fmt.Sprint(1+i/works))
 		return e
 	})

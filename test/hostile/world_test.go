@@ -13,7 +13,6 @@ import (
 	"time"
 
 	cloudevents "github.com/cloudevents/sdk-go/v2/event"
-	"github.com/klauspost/compress/zstd"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -266,17 +265,6 @@ func event(eventType, sender string, data []byte, extensions map[string]string) 
 	}
 	return e
 }
-
-var encoder = sync.OnceValue(func() *zstd.Encoder {
-	encoder, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1))
-	if err != nil {
-		panic(err) // the options are constants
-	}
-	return encoder
-})
-
-// compressed returns a text as a receiver uncompresses it.
-func compressed(text string) []byte { return encoder().EncodeAll([]byte(text), nil) }
 
 // most is what compressed data may have uncompressed.
 const most = 1 << 20

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/workwire/workwire/test/kit"
+	"github.com/workwire/workwire/test/kit/process"
 )
 
 var (
@@ -27,11 +28,7 @@ func TestGitOps(t *testing.T) {
 	text, err := os.ReadFile("../../docs/gitops.md")
 	kit.NoError(t, err)
 	programs := t.TempDir()
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", programs, "./cmd/workctl")
-	build.Dir, build.Env = "../..", append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build workctl: %v\n%s", err, out)
-	}
+	kit.NoError(t, process.Build(t.Context(), filepath.Join("..", ".."), programs, "workctl"))
 	w := startCanary(t)
 	w.label("a-first", "canary")
 	w.label("b-second", "prod")

@@ -7,11 +7,11 @@ import (
 	"time"
 
 	cloudevents "github.com/cloudevents/sdk-go/v2/event"
-	"github.com/klauspost/compress/zstd"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/test/kit"
+	"github.com/workwire/workwire/test/kit/wirekit"
 )
 
 // noisy sends what no agent does, with the credentials of the cluster: 400 megabytes at once, compressed.
@@ -27,9 +27,7 @@ func (p *patient) noisy() {
 		})
 	})
 	kit.Receive(p, "the intruder connects", connected)
-	encoder, err := zstd.NewWriter(nil)
-	kit.NoError(p, err)
-	data := encoder.EncodeAll([]byte(`{"no":"`+strings.Repeat("a", 1<<20-100)+`"}`), nil)
+	data := wirekit.Compressed(`{"no":"` + strings.Repeat("a", 1<<20-100) + `"}`)
 	var senders errgroup.Group
 	senders.SetLimit(8)
 	for i := range 400 {

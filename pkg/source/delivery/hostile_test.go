@@ -8,24 +8,29 @@ import (
 	"testing/synctest"
 
 	cloudevents "github.com/cloudevents/sdk-go/v2/event"
-	"github.com/klauspost/compress/zstd"
 
 	"github.com/workwire/workwire/pkg/source/delivery"
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/test/kit"
+	"github.com/workwire/workwire/test/kit/wirekit"
 )
 
-var encoder = func() *zstd.Encoder {
-	encoder, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1))
-	if err != nil {
-		panic(err) // the options are constants
+// hears has the engine receive an event of the cluster hostile: text, compressed, about the n-th of its works.
+func (b *harness) hears(eventType string, n int, text string) {
+	b.t.Helper()
+	e := cloudevents.New()
+	e.SetID("1")
+	e.SetType(eventType)
+	e.SetSource("hostile-agent")
+	for name, value := range map[string]string{
+		"resourceid": fmt.Sprint("u", n), "clustername": "hostile", "originalsource": "hub1", "resourceversion": "1",
+		"sequenceid": fmt.Sprint(n + 1), "statushash": "h",
+	} {
+		e.SetExtension(name, value)
 	}
-	encoder.EncodeAll([]byte("{}"), nil) // its channels must not be those of a bubble
-	return encoder
-}()
-
-// compressed returns a text as a receiver uncompresses it.
-func compressed(text string) []byte { return encoder.EncodeAll([]byte(text), nil) }
+	kit.NoError(b.t, e.SetData("application/json", wirekit.Compressed(text)))
+	delivery.Receive(b.engine, transport.Message{Topic: "sources/hub1/clusters/hostile/agentevents", Event: e, Ack: func() {}})
+}
 
 // TestHostileCluster: whatever a cluster that has works asks and reports, 15 times, compressed as well as can be,
 // the source keeps little of it, and serves others.
@@ -91,20 +96,7 @@ func TestHostileCluster(t *testing.T) {
 				b.start()
 				b.store.put(newWork("hostile", "w"))
 				synctest.Wait()
-				send := func(n int, text string) {
-					e := cloudevents.New()
-					e.SetID("1")
-					e.SetType(c.eventType)
-					e.SetSource("hostile-agent")
-					for name, value := range map[string]string{
-						"resourceid": fmt.Sprint("u", n), "clustername": "hostile", "originalsource": "hub1", "resourceversion": "1",
-						"sequenceid": fmt.Sprint(n + 1), "statushash": "h",
-					} {
-						e.SetExtension(name, value)
-					}
-					kit.NoError(t, e.SetData("application/json", compressed(text)))
-					delivery.Receive(b.engine, transport.Message{Topic: "sources/hub1/clusters/hostile/agentevents", Event: e, Ack: func() {}})
-				}
+				send := func(n int, text string) { b.hears(c.eventType, n, text) }
 				send(0, `{"base":"b","patch":{},"resourceVersions":[]}`)
 				synctest.Wait()
 				before := liveHeap()
@@ -134,15 +126,9 @@ func TestLargeMessages(t *testing.T) {
 		b.start()
 		b.store.put(newWork("hostile", "w"))
 		synctest.Wait()
-		data := compressed(`{"conditions":[{"type":"C","message":"` + strings.Repeat("a", 1<<20-100) + `"}]}`)
+		text := `{"conditions":[{"type":"C","message":"` + strings.Repeat("a", 1<<20-100) + `"}]}`
 		for n := range 40 {
-			e := cloudevents.New()
-			e.SetID("1")
-			e.SetType("io.open-cluster-management.works.v1alpha1.manifestbundles.status.update_request")
-			e.SetSource("hostile-agent")
-			e.SetExtension("resourceid", fmt.Sprint("u", n))
-			kit.NoError(t, e.SetData("application/json", data))
-			delivery.Receive(b.engine, transport.Message{Topic: "sources/hub1/clusters/hostile/agentevents", Event: e, Ack: func() {}})
+			b.hears("io.open-cluster-management.works.v1alpha1.manifestbundles.status.update_request", n, text)
 		}
 		if n := b.metric("workwire_source_received_total", "verdict=over_quota"); n < 20 || n > 24 {
 			t.Errorf("%v of 40 messages of a megabyte were dropped", n)

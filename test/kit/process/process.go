@@ -42,10 +42,14 @@ type Process struct {
 	err    error         // its exit status; written before done is closed
 }
 
-// Build builds work-hub, work-broker and work-agent into dir, as make build does, so that the go command has them in its
+// Build builds programs of cmd, such as work-hub, into dir, as make build does, so that the go command has them in its
 // cache. root is the path of the repository.
-func Build(ctx context.Context, root, dir string) error {
-	cmd := exec.CommandContext(ctx, "go", "build", "-o", dir, "./cmd/work-hub", "./cmd/work-broker", "./cmd/work-agent")
+func Build(ctx context.Context, root, dir string, programs ...string) error {
+	args := []string{"build", "-o", dir}
+	for _, name := range programs {
+		args = append(args, "./cmd/"+name)
+	}
+	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir, cmd.Env = root, append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("build the programs: %w: %s", err, out)
@@ -53,14 +57,14 @@ func Build(ctx context.Context, root, dir string) error {
 	return nil
 }
 
-// BuildTemporary is [Build] into a new directory. remove deletes it.
+// BuildTemporary is [Build] of work-hub, work-broker and work-agent into a new directory. remove deletes it.
 func BuildTemporary(root string) (dir string, remove func() error, err error) {
 	if dir, err = os.MkdirTemp("", "workwire-programs-"); err != nil {
 		return "", nil, err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), buildTimeout)
 	defer cancel()
-	return dir, func() error { return os.RemoveAll(dir) }, Build(ctx, root, dir)
+	return dir, func() error { return os.RemoveAll(dir) }, Build(ctx, root, dir, "work-hub", "work-broker", "work-agent")
 }
 
 // Start runs argv. Its output goes to the end of dir/name.log. Stop must be called.
