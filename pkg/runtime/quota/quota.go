@@ -67,7 +67,7 @@ func Message(size int) Cost {
 // all their statuses after a reconnect stays below them.
 func Clusters() Rates {
 	return Rates{
-		Messages: {PerSecond: 1_000, Burst: 20_000}, Bytes: {PerSecond: 4 << 20, Burst: 64 << 20}, LargeBytes: {PerSecond: 4 << 20, Burst: 16 << 20},
+		Messages: {PerSecond: 1_000, Burst: 20_000}, Bytes: {PerSecond: 4 << 20, Burst: 64 << 20}, LargeBytes: {PerSecond: 4 << 20, Burst: 8 << 20},
 		Writes: {PerSecond: 400, Burst: 10_000}, WrittenBytes: {PerSecond: 1 << 20, Burst: 24 << 20},
 		Records: {PerSecond: 1, Burst: 50},
 	}

@@ -120,7 +120,7 @@ func TestHostileCluster(t *testing.T) {
 	}
 }
 
-// TestLargeMessages: decoding a large message takes long, and what others have sent waits for it: of those that come at once, 16 MiB are decoded.
+// TestLargeMessages: decoding a large message takes long, and what others have sent waits for it: of those that come at once, 8 MiB are decoded.
 func TestLargeMessages(t *testing.T) {
 	withHarness(t, delivery.Config{Logger: slog.New(slog.DiscardHandler)}, func(b *harness) {
 		b.start()
@@ -130,7 +130,7 @@ func TestLargeMessages(t *testing.T) {
 		for n := range 40 {
 			b.hears("io.open-cluster-management.works.v1alpha1.manifestbundles.status.update_request", n, text)
 		}
-		if n := b.metric("workwire_source_received_total", "verdict=over_quota"); n < 20 || n > 24 {
+		if n := b.metric("workwire_source_received_total", "verdict=over_quota"); n < 28 || n > 32 {
 			t.Errorf("%v of 40 messages of a megabyte were dropped", n)
 		}
 		a := b.agent("other")
