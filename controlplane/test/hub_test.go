@@ -101,7 +101,8 @@ func testHubServesAnAPI(t *testing.T, s store) {
 		return wantGone(err)
 	})
 
-	token := kubectl("", "create", "token", "default")
+	kubectl("", "create", "serviceaccount", "robot")
+	token := kubectl("", "create", "token", "robot")
 	if len(token) < 100 {
 		t.Errorf("a ServiceAccount's token is %q", token)
 	}

@@ -100,15 +100,14 @@ func apiServer(role Role, address string, port int) program {
 }
 
 // hubControllers are the controllers that the API of a hub needs. All others concern pods, nodes
-// and volumes, which a hub does not have.
+// and volumes, which a hub does not have. So do the ServiceAccount and the ConfigMap of authorities that Kubernetes makes in each
+// namespace: on a hub, each cluster would cost two more objects.
 var hubControllers = []string{
 	"certificatesigningrequest-cleaner-controller",
 	"certificatesigningrequest-signing-controller",
 	"clusterrole-aggregation-controller",
 	"garbage-collector-controller",
 	"namespace-controller",
-	"root-ca-certificate-publisher-controller",
-	"serviceaccount-controller",
 	"serviceaccount-token-controller",
 	"validatingadmissionpolicy-status-controller",
 }

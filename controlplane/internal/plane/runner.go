@@ -94,7 +94,7 @@ func (r *runner) start(ctx context.Context) error {
 		}
 	}
 	if err := await(ctx, "the controllers", func(ctx context.Context) error {
-		return usable(ctx, client, r.config.Nodes)
+		return usable(ctx, client, r.config.Role, r.config.Nodes)
 	}); err != nil {
 		return err
 	}

@@ -221,12 +221,13 @@ func (s *step) withoutNamespace(stored []metav1.Condition) {
 	}
 }
 
-// admissionDelay is how long after a cluster has asked to join its first status is written: by then its token has let it in, or somebody has to.
+// admissionDelay is how long after a cluster has asked to join its first status is written: by then it has its certificate, or somebody has to
+// approve it.
 const admissionDelay = 2 * time.Second
 
 // admissionDue returns when the first status of a cluster that asks to join is written; the zero time for others.
 func admissionDue(cluster *clusterv1.ManagedCluster) time.Time {
-	if !waitsForApproval(cluster) || cluster.Spec.HubAcceptsClient || len(cluster.Status.Conditions) > 0 {
+	if !waitsForApproval(cluster) || len(cluster.Status.Conditions) > 0 {
 		return time.Time{}
 	}
 	return cluster.CreationTimestamp.Add(admissionDelay)

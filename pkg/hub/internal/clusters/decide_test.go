@@ -192,36 +192,41 @@ func TestDecideDue(t *testing.T) {
 	}
 }
 
-// TestDecideAlarms: what is wrong with a cluster is a condition since now, and an event.
-// TestAsksToJoin: a cluster that its token lets in at once costs no status that is wrong a moment later; one that waits for a person says so.
+// TestAsksToJoin: a cluster that its token lets in costs no status that is wrong a moment later; one that waits for a person says so.
 func TestAsksToJoin(t *testing.T) {
 	cluster := &clusterv1.ManagedCluster{ObjectMeta: metav1.ObjectMeta{
 		Name: "c", CreationTimestamp: metav1.NewTime(start), Annotations: map[string]string{v1alpha1.DeviceAnnotationKey: "d"},
 	}}
 	accepted := cluster.DeepCopy()
 	accepted.Spec.HubAcceptsClient = true
+	certified := accepted.DeepCopy()
+	certified.Annotations[v1alpha1.CertificateExpiresAnnotationKey] = start.Add(time.Hour).Format(time.RFC3339)
 	for what, c := range map[string]struct {
 		cluster *clusterv1.ManagedCluster
 		after   time.Duration
 		written bool
 		requeue time.Duration
+		asks    bool
 	}{
-		"asks":                         {cluster, time.Second, false, time.Second},
-		"is not let in":                {cluster, admissionDelay, true, 0},
-		"is let in":                    {accepted, 0, true, 0},
-		"the API server's clock is on": {cluster, -time.Hour, true, 0},
+		"asks":                         {cluster, time.Second, false, time.Second, false},
+		"is not let in":                {cluster, admissionDelay, true, 0, true},
+		"is let in":                    {accepted, time.Second, false, time.Second, false},
+		"waits for its certificate":    {accepted, admissionDelay, true, 0, true},
+		"has its certificate":          {certified, 0, true, 0, false},
+		"the API server's clock is on": {cluster, -time.Hour, true, 0, true},
 	} {
 		s := decide("c", view{stored: c.cluster}, manual, start.Add(c.after))
 		if (s.conditions != nil) != c.written || s.requeueAfter != c.requeue {
 			t.Errorf("%s: conditions %v, again after %s", what, s.conditions, s.requeueAfter)
 		}
 		available := meta.FindStatusCondition(s.conditions, clusterv1.ManagedClusterConditionAvailable)
-		if asks := available != nil && strings.Contains(available.Message, "asks to join"); asks != c.written {
+		if asks := available != nil && strings.Contains(available.Message, "asks to join"); asks != c.asks {
 			t.Errorf("%s: %v", what, available)
 		}
 	}
 }
 
+// TestDecideAlarms: what is wrong with a cluster is a condition since now, and an event.
 func TestDecideAlarms(t *testing.T) {
 	there, _ := play(t, presence{state: unseen}, "announce a")
 	now := start.Add(1500 * time.Millisecond)

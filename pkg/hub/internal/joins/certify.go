@@ -48,7 +48,7 @@ func (j *Joins) certify(ctx context.Context) {
 
 // advance takes the next step with a CertificateSigningRequest, and returns when to look at it again.
 func (j *Joins) advance(ctx context.Context, name string) (after time.Duration, err error) {
-	object, found, err := j.csrs.GetStore().GetByKey(name)
+	object, found, err := j.latest.GetByKey(name)
 	csr, ok := object.(*certificatesv1.CertificateSigningRequest)
 	if err != nil || !found || !ok {
 		return 0, err
@@ -122,8 +122,11 @@ func (j *Joins) sign(ctx context.Context, csr *certificatesv1.CertificateSigning
 			return err
 		}
 	}
-	_, err = j.cfg.Certificates.CertificateSigningRequests().UpdateStatus(ctx, csr, metav1.UpdateOptions{})
-	if apierrors.IsConflict(err) {
+	written, err := j.cfg.Certificates.CertificateSigningRequests().UpdateStatus(ctx, csr, metav1.UpdateOptions{})
+	switch {
+	case err == nil:
+		j.latest.Mutation(written)
+	case apierrors.IsConflict(err):
 		return nil // the informer will say what has changed
 	}
 	return err

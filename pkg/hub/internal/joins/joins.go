@@ -34,6 +34,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
 
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	"github.com/workwire/workwire/pkg/apis/workwire/v1alpha1"
@@ -97,6 +98,7 @@ type Joins struct {
 	results    *prometheus.CounterVec
 	queue      workqueue.TypedRateLimitingInterface[string] // names of CertificateSigningRequests
 	csrs       cache.SharedIndexInformer
+	latest     cache.MutationCache // csrs, with what was written and not seen yet: nothing is signed twice
 	tokens     cache.SharedIndexInformer
 
 	registering sync.Mutex // held while a cluster joins with a token
@@ -143,6 +145,7 @@ func New(cfg Config) (*Joins, error) {
 			j.queue.Add(csr.Name)
 		}
 	}
+	j.latest = cache.NewIntegerResourceVersionMutationCache(klog.Background(), j.csrs.GetStore(), j.csrs.GetIndexer(), time.Minute, false)
 	_, err = j.csrs.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: changed, UpdateFunc: func(_, object any) { changed(object) }, DeleteFunc: j.deleted})
 	if err == nil {
 		err = cfg.Clusters.AddIndexers(cache.Indexers{byToken: func(object any) ([]string, error) {

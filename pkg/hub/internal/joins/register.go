@@ -116,9 +116,11 @@ func (j *Joins) ask(ctx context.Context, p enrolment.Proven, name string, approv
 		Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "Joined", LastUpdateTime: metav1.Now(),
 		Message: map[bool]string{true: "let in by the token " + p.Token, false: "its device has joined before"}[first],
 	})
-	if _, err := j.cfg.Certificates.CertificateSigningRequests().UpdateApproval(ctx, name, csr, metav1.UpdateOptions{}); err != nil {
+	written, err := j.cfg.Certificates.CertificateSigningRequests().UpdateApproval(ctx, name, csr, metav1.UpdateOptions{})
+	if err != nil {
 		return fmt.Errorf("approve the CertificateSigningRequest %s: %w", name, err)
 	}
+	j.latest.Mutation(written)
 	return nil
 }
 
@@ -164,7 +166,7 @@ func (j *Joins) remember(ctx context.Context, p enrolment.Proven, cluster *clust
 
 // request returns the CertificateSigningRequest of a request, and makes it if there is none.
 func (j *Joins) request(ctx context.Context, p enrolment.Proven, name string, first bool) (*certificatesv1.CertificateSigningRequest, error) {
-	if object, found, err := j.csrs.GetStore().GetByKey(name); err == nil && found {
+	if object, found, err := j.latest.GetByKey(name); err == nil && found {
 		return object.(*certificatesv1.CertificateSigningRequest), nil
 	}
 	csr := &certificatesv1.CertificateSigningRequest{
