@@ -40,17 +40,17 @@ func main() {
 }
 
 type options struct {
-	bin, agent, hub, broker, jsonFile, profile, only, logs string
-	agentArgs                                              []string
-	runs, works, scale, hubWorks, stored, clients, back    int
-	fleet                                                  []int
-	quick, markdown                                        bool
+	bin, agent, hub, broker, jsonFile, profile, only, logs          string
+	agentArgs                                                       []string
+	runs, works, scale, hubWorks, stored, clients, back, fleetWorks int
+	fleet                                                           []int
+	quick, markdown                                                 bool
 
 	wanted *regexp.Regexp // read by validate
 }
 
 func newCommand(out, progress io.Writer) *cobra.Command {
-	o := &options{bin: "bin", broker: "work-broker", runs: 3, works: 1000, scale: 10_000, hubWorks: 10_000, clients: 2000, back: 10_000, fleet: []int{1000}}
+	o := &options{bin: "bin", broker: "work-broker", runs: 3, works: 1000, scale: 10_000, hubWorks: 10_000, clients: 2000, back: 10_000, fleetWorks: 10, fleet: []int{1000}}
 	return command.New(command.Config{
 		Use:   "bench",
 		Short: "Measure the agent and the hub against their surroundings",
@@ -72,7 +72,8 @@ func newCommand(out, progress io.Writer) *cobra.Command {
 				fs.IntVar(&o.stored, "stored", o.stored, "works that a hub's API has besides while the cost of writes is measured, at least 0")
 				fs.IntVar(&o.clients, "broker-clients", o.clients, "connections at rest, at least 10")
 				fs.IntVar(&o.back, "broker-back", o.back, "connections that must be back after a restart of the broker, at least 10; each takes a file descriptor here and in the broker")
-				fs.IntSliceVar(&o.fleet, "fleet", o.fleet, "sizes of the fleets in clusters, each at least 1; each cluster has 10 works, and takes a file descriptor here and in the broker")
+				fs.IntSliceVar(&o.fleet, "fleet", o.fleet, "sizes of the fleets in clusters, each at least 1; each cluster takes a file descriptor here and in the broker")
+				fs.IntVar(&o.fleetWorks, "fleet-works", o.fleetWorks, "works of each cluster of a fleet, at least 1")
 				fs.StringVar(&o.only, "only", o.only, "regular expression: only rows with such names; default: all")
 				fs.BoolVar(&o.quick, "quick", o.quick, "one run of everything with small numbers, to try it out: the figures mean nothing")
 			}},
@@ -105,6 +106,7 @@ func (o *options) validate() []error {
 	check(o.hubWorks >= 10, "--hub-works must be at least 10, got %d", o.hubWorks)
 	check(o.stored >= 0, "--stored must be at least 0, got %d", o.stored)
 	check(o.clients >= 10, "--broker-clients must be at least 10, got %d", o.clients)
+	check(o.fleetWorks >= 1, "--fleet-works must be at least 1, got %d", o.fleetWorks)
 	check(len(o.fleet) > 0 && slices.Min(o.fleet) >= 1, "--fleet must be numbers of at least 1, got %v", o.fleet)
 	check(o.back >= 10, "--broker-back must be at least 10, got %d", o.back)
 	return errs
@@ -213,7 +215,7 @@ func (o *options) brokerOptions(bin string) brokerbench.Options {
 }
 
 func (o *options) fleetOptions(bin string) fleetbench.Options {
-	f := fleetbench.Options{Hub: cmp.Or(o.hub, filepath.Join(bin, "work-hub")), Sizes: o.fleet, Works: 10}
+	f := fleetbench.Options{Hub: cmp.Or(o.hub, filepath.Join(bin, "work-hub")), Sizes: o.fleet, Works: o.fleetWorks}
 	if o.quick {
 		f.Sizes, f.Works = []int{3}, 2
 	}

@@ -31,6 +31,29 @@ func TestTurns(t *testing.T) {
 	}
 }
 
+// TestNested: groups of groups take turns, and in each of them its groups.
+func TestNested(t *testing.T) {
+	for _, c := range []struct{ pushed, want string }{
+		{"xa1 xa2 xa3", "xa1 xa2 xa3"},
+		{"xa1 xa2 xb1 xc1 ya1", "xa1 ya1 xb1 xc1 xa2"},
+		{"xa1 xb1 ya1 ya2 yb1 za1", "xa1 ya1 za1 xb1 yb1 ya2"},
+	} {
+		q := fairqueue.NewNested(func(key string) byte { return key[0] }, func(key string) byte { return key[1] })
+		for range 2 { // it is as new when it is empty
+			for key := range strings.FieldsSeq(c.pushed) {
+				q.Push(key)
+			}
+			var got []string
+			for q.Len() > 0 {
+				got = append(got, q.Pop())
+			}
+			if text := strings.Join(got, " "); text != c.want {
+				t.Errorf("%s: got %s, want %s", c.pushed, text, c.want)
+			}
+		}
+	}
+}
+
 // TestOneWaitsForOneOfEach: in a work queue, a key waits for one key of the group that has thousands.
 func TestOneWaitsForOneOfEach(t *testing.T) {
 	q := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[string]{Queue: fairqueue.New(func(key string) byte { return key[0] })})

@@ -118,7 +118,7 @@ func (in *worksListed) apply(d *core, now time.Time) {
 			}
 		}
 		if l.isAhead() {
-			d.stores.add(k, k.cluster, statusUpdate{name: l.name, agentGeneration: l.have.Generation})
+			d.stores.add(k, "", k.cluster, statusUpdate{name: l.name, agentGeneration: l.have.Generation})
 		}
 		switch l.answer {
 		case sendNewest:

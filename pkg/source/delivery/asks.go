@@ -59,7 +59,7 @@ type asked struct {
 
 func (in asked) apply(d *core, _ time.Time) {
 	if d.serves(in.cluster) {
-		d.asks.add(in.cluster, in.cluster, in.task)
+		d.asks.add(in.cluster, "", in.cluster, in.task)
 	}
 }
 
@@ -81,12 +81,13 @@ func (in askEnded) apply(d *core, now time.Time) {
 // storeWanted: the WorkStore is to be told something about a work.
 type storeWanted struct {
 	key    workKey
+	owner  string // the replica set of the work; empty: none
 	update statusUpdate
 }
 
 func (in storeWanted) apply(d *core, _ time.Time) {
 	if d.serves(in.key.cluster) {
-		d.stores.add(in.key, in.key.cluster, in.update)
+		d.stores.add(in.key, in.owner, in.key.cluster, in.update)
 	}
 }
 
@@ -108,7 +109,7 @@ func (in storeEnded) apply(d *core, now time.Time) {
 	}
 	d.stores.end(in.job)
 	if d.waitsNoMore(name, u.size) {
-		d.asks.add(name, name, resyncTask{requestStatuses: true})
+		d.asks.add(name, "", name, resyncTask{requestStatuses: true})
 	}
 }
 

@@ -51,7 +51,7 @@ func (in *attemptEnded) apply(d *core, now time.Time) {
 	case in.refused != nil:
 		w.failures, w.refused = 0, in.refused
 		if in.name != "" {
-			storeWanted{w.key, statusUpdate{name: in.name, refused: &in.refused.condition}}.apply(d, now)
+			storeWanted{w.key, "", statusUpdate{name: in.name, refused: &in.refused.condition}}.apply(d, now)
 		}
 		w.follow(in)
 		if in.removed != nil && w.removed == in.removed && w.intent == nothing {

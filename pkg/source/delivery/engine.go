@@ -324,7 +324,7 @@ func (e *Engine) WorkLost(last *workv1.ManifestWork) {
 // ReportDelivery has [WorkStore.WriteDelivery] called for a work, whether the WorkStore returns it or
 // not. It does not block.
 func (e *Engine) ReportDelivery(work *workv1.ManifestWork) {
-	e.step(storeWanted{keyOf(work), statusUpdate{name: work.Name, delivery: true}})
+	e.step(storeWanted{keyOf(work), ownerOf(work), statusUpdate{name: work.Name, delivery: true}})
 }
 
 // StatusesPending returns how many works have a status that is not written yet.
@@ -383,6 +383,9 @@ func (e *Engine) connected(ctx context.Context, c transport.Connection) {
 	<-ctx.Done()
 	e.step(ended) // so that it is observed before Run returns
 }
+
+// ownerOf returns the replica set of a work; empty if it has none.
+func ownerOf(work *workv1.ManifestWork) string { return work.Labels[workv1.ReplicaSetLabelKey] }
 
 func keyOf(work *workv1.ManifestWork) workKey {
 	return workKey{uid: work.UID, cluster: wire.ClusterName(work.Namespace)}

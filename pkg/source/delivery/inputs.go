@@ -118,12 +118,12 @@ func (in *clusterSet) apply(d *core, now time.Time) {
 	case in.state != ClusterElsewhere && (in.gained || before == ClusterElsewhere):
 		in.found = true
 		d.startAfresh(c, now)
-		d.asks.add(c.name, c.name, resyncTask{requestStatuses: true, probe: true})
+		d.asks.add(c.name, "", c.name, resyncTask{requestStatuses: true, probe: true})
 	case before == in.state:
 	case in.state == ClusterElsewhere:
 		d.startAfresh(c, time.Time{})
 	case in.state == ClusterOpen && d.connection != 0:
-		d.asks.add(c.name, c.name, resyncTask{probe: true})
+		d.asks.add(c.name, "", c.name, resyncTask{probe: true})
 	}
 	if c.state == ClusterOpen && c.queue.Len() > 0 {
 		d.enterRoundRobin(c)
@@ -245,7 +245,7 @@ func (in quotaExceeded) apply(d *core, now time.Time) {
 	}
 	d.noteNoise(in.cluster, now)
 	if d.hasWorks(in.cluster) {
-		d.asks.add(in.cluster, in.cluster, resyncTask{requestStatuses: true, owed: true})
+		d.asks.add(in.cluster, "", in.cluster, resyncTask{requestStatuses: true, owed: true})
 	}
 }
 
@@ -307,9 +307,9 @@ func (in *statusReceived) apply(d *core, now time.Time) {
 	}
 	switch k := (workKey{uid: s.UID, cluster: s.Cluster}); in.verdict {
 	case accepted:
-		storeWanted{k, statusUpdate{name: in.stored.Work.Name, status: s, size: in.size}}.apply(d, now)
+		storeWanted{k, ownerOf(in.stored.Work), statusUpdate{name: in.stored.Work.Name, status: s, size: in.size}}.apply(d, now)
 	case ahead:
-		storeWanted{k, statusUpdate{name: in.stored.Work.Name, agentGeneration: s.Generation}}.apply(d, now)
+		storeWanted{k, ownerOf(in.stored.Work), statusUpdate{name: in.stored.Work.Name, agentGeneration: s.Generation}}.apply(d, now)
 	case unknownWork:
 		d.act(UnknownStatus{s})
 	}

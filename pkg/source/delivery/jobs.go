@@ -14,7 +14,7 @@ const (
 )
 
 // jobs has the newest value of each key carried out: one at a time of a key, and up to limit together. Values
-// that are added meanwhile are merged. Clusters take turns. A job is in one phase:
+// that are added meanwhile are merged. Owners take turns, and of one owner its clusters. A job is in one phase:
 //
 //	── add ──▶ ready ── next ──▶ running ── end ──▶ ready if a value was added since, else forgotten
 //	             ▲                  │
@@ -25,7 +25,7 @@ type jobs[K comparable, V any] struct {
 	limit   int
 	merge   func(older, newer V) V // may change the older one
 	byKey   map[K]*job[K, V]
-	ready   *fairqueue.Queue[*job[K, V], wire.ClusterName]
+	ready   *fairqueue.Nested[*job[K, V], string, wire.ClusterName]
 	due     schedule[*job[K, V]]
 	running int
 }
@@ -34,6 +34,7 @@ type jobs[K comparable, V any] struct {
 type job[K comparable, V any] struct {
 	timer
 	key      K
+	owner    string // the replica set of the work; empty: none
 	cluster  wire.ClusterName
 	value    V
 	hasValue bool // value has not been carried out
@@ -44,15 +45,15 @@ type job[K comparable, V any] struct {
 func newJobs[K comparable, V any](limit int, merge func(older, newer V) V) jobs[K, V] {
 	return jobs[K, V]{
 		limit: limit, merge: merge, byKey: make(map[K]*job[K, V]),
-		ready: fairqueue.New(func(j *job[K, V]) wire.ClusterName { return j.cluster }),
+		ready: fairqueue.NewNested(func(j *job[K, V]) string { return j.owner }, func(j *job[K, V]) wire.ClusterName { return j.cluster }),
 	}
 }
 
-// add has value carried out.
-func (q *jobs[K, V]) add(key K, cluster wire.ClusterName, value V) {
+// add has value carried out. What has no owner waits for one job of each owner, and not for all works of a rollout.
+func (q *jobs[K, V]) add(key K, owner string, cluster wire.ClusterName, value V) {
 	j, ok := q.byKey[key]
 	if !ok {
-		j = &job[K, V]{key: key, cluster: cluster}
+		j = &job[K, V]{key: key, owner: owner, cluster: cluster}
 		q.byKey[key] = j
 		q.ready.Push(j)
 	}

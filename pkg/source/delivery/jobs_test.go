@@ -25,13 +25,13 @@ func TestJobs(t *testing.T) {
 		}
 		return j
 	}
-	q.add("slow", "a", 1)
+	q.add("slow", "", "a", 1)
 	slow := next("slow", 1)
-	q.add("slow", "a", 10)
-	q.add("slow", "a", 100)
-	q.add("fast", "b", 5)
+	q.add("slow", "", "a", 10)
+	q.add("slow", "", "a", 100)
+	q.add("fast", "", "b", 5)
 	fast := next("fast", 5)
-	q.add("third", "c", 7)
+	q.add("third", "", "c", 7)
 	next("", 0) // two are running
 	q.end(fast)
 	third := next("third", 7)
@@ -40,7 +40,7 @@ func TestJobs(t *testing.T) {
 	now = now.Add(minRetryDelay)
 	slow = next("slow", 111)
 	q.retry(slow, 111, now)
-	q.add("slow", "a", 1000)
+	q.add("slow", "", "a", 1000)
 	now = now.Add(minRetryDelay)
 	next("", 0) // the pause has doubled
 	now = now.Add(minRetryDelay)
@@ -71,7 +71,7 @@ func TestJobsAtRandom(t *testing.T) {
 	for i := range 50_000 {
 		if n := random.IntN(6); n < 2 && i < 40_000 {
 			key := fmt.Sprint(random.IntN(8))
-			q.add(key, wire.ClusterName(key[:1]), 1)
+			q.add(key, "", wire.ClusterName(key[:1]), 1)
 			added++
 		} else if n < 5 && len(running) > 0 {
 			at := random.IntN(len(running))
@@ -101,5 +101,25 @@ func TestJobsAtRandom(t *testing.T) {
 	}
 	if added != done || len(q.byKey) > 0 {
 		t.Errorf("%d were added, %d carried out, %d are left", added, done, len(q.byKey))
+	}
+}
+
+// TestOneWaitsForNoRollout: what has no owner waits for one job of each replica set, whose works are on thousands of clusters.
+func TestOneWaitsForNoRollout(t *testing.T) {
+	q := newJobs[string](1, sum)
+	for i := range 1000 {
+		cluster := wire.ClusterName(fmt.Sprint("c", i))
+		q.add(fmt.Sprint("rollout-on-", cluster), "fleet.web", cluster, 1)
+		q.add(fmt.Sprint("another-on-", cluster), "fleet.db", cluster, 1)
+	}
+	q.add("by-hand", "", "c0", 1)
+	for n := range 3 {
+		j, _ := q.next(time.Time{})
+		if q.end(j); j.key == "by-hand" {
+			return
+		}
+		if n == 2 {
+			t.Error("a change waits for more than one work of each replica set")
+		}
 	}
 }

@@ -47,6 +47,7 @@ type Options struct {
 const (
 	nothing = "from nothing"
 	change  = "one template changed"
+	beside  = "one work beside it, p99"
 	brokers = "broker killed, one template changed"
 	hubs    = "hub killed, one template changed"
 	bytes   = "bytes of one template change"
@@ -63,6 +64,7 @@ func Rows(o Options) (rows []*report.Row) {
 		for _, row := range []struct{ name, target, unit string }{
 			{nothing, fmt.Sprintf("%d works", size*o.Works), "s"},
 			{change, fmt.Sprintf("%d works", size), "s"},
+			{beside, "≤ 2 times that with nothing beside", "ms"},
 			{bytes, "to agents and back", "KB a cluster"},
 			{brokers, fmt.Sprintf("%d works", size), "s"},
 			{hubs, fmt.Sprintf("%d works", size), "s"},
@@ -70,7 +72,12 @@ func Rows(o Options) (rows []*report.Row) {
 			{broker, fmt.Sprintf("%d connections", size+1), "MB"},
 			{plane, fmt.Sprintf("%d works", size*o.Works), "MB"},
 		} {
-			rows = append(rows, &report.Row{Name: name(size, row.name), Target: row.target, Unit: row.unit})
+			r := &report.Row{Name: name(size, row.name), Target: row.target, Unit: row.unit}
+			if row.name == beside {
+				most := 2.0
+				r.Ratio, r.Most = true, &most
+			}
+			rows = append(rows, r)
 		}
 	}
 	return rows
@@ -90,7 +97,7 @@ type world struct {
 // Run measures the rows of board that are about fleets. Each size has surroundings of its own.
 func Run(ctx context.Context, c subject.Config, o Options, board *report.Board) error {
 	for _, size := range o.Sizes {
-		if !board.Wants(name(size, nothing), name(size, change), name(size, bytes), name(size, brokers), name(size, hubs), name(size, memory), name(size, broker), name(size, plane)) {
+		if !board.Wants(name(size, nothing), name(size, change), name(size, beside), name(size, bytes), name(size, brokers), name(size, hubs), name(size, memory), name(size, broker), name(size, plane)) {
 			continue
 		}
 		for run := range c.Runs {
@@ -148,6 +155,9 @@ func (w *world) run(ctx context.Context, run int) (err error) {
 				return err
 			}
 			w.ProfileMemory(ctx, run, "fleet-hub")
+			if err := w.besideRollout(ctx); err != nil {
+				return fmt.Errorf("%s: %w", beside, err)
+			}
 		}
 	}
 	return nil
