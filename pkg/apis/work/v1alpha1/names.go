@@ -22,6 +22,20 @@ const (
 	OnFailureRollback      = "Rollback"
 )
 
+// Annotations of a ManifestWorkReplicaSet about what a new template would change (docs/preview.md).
+const (
+	// PreviewAnnotationKey annotates a set of which no cluster gets a template before its preview was looked at: PreviewRequired.
+	// Any other value holds the template too.
+	PreviewAnnotationKey = "workwire.dev/preview"
+	PreviewRequired      = "Required"
+	// PreviewLimitAnnotationKey annotates a set with how much a template may change on each cluster without an approval, such
+	// as "changed=5,deleted=0".
+	PreviewLimitAnnotationKey = "workwire.dev/preview-limit"
+	// PreviewedAnnotationKey annotates a set with what the preview of a template has found, as JSON. `workctl diff set
+	// --record` writes it.
+	PreviewedAnnotationKey = "workwire.dev/previewed"
+)
+
 // AllowRemovalsAnnotationKey annotates a ManifestWorkReplicaSet with the number of works whose deletion may
 // go on although the condition RemovalsHeld holds it.
 const AllowRemovalsAnnotationKey = "workwire.dev/allow-removals"
@@ -85,6 +99,9 @@ const (
 	ReasonSoaking = "Soaking"
 	// ReasonPaused (Progressing Unknown): the annotation workwire.dev/paused holds the rollout.
 	ReasonPaused = "Paused"
+	// ReasonWaitsForPreview (Progressing Unknown): clusters have yet to get the template, which waits for its preview, or for
+	// the approval of it.
+	ReasonWaitsForPreview = "WaitsForPreview"
 	// ReasonStopped (Progressing False): more clusters failed than allowed.
 	ReasonStopped = "Stopped"
 	// ReasonRollingBack (Progressing True): the rollout has failed, and an earlier template reaches the clusters.

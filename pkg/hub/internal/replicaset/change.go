@@ -50,7 +50,7 @@ func newWork(set *workv1alpha1.ManifestWorkReplicaSet, placement, cluster string
 		annotations[LabelsAnnotationKey] = owned
 	}
 	return &workv1.ManifestWork{
-		ObjectMeta: metav1.ObjectMeta{Namespace: cluster, Name: WorkName(controller.KeyOf(set), placement), Labels: labels, Annotations: annotations},
+		ObjectMeta: metav1.ObjectMeta{Namespace: cluster, Name: workv1alpha1.WorkName(controller.KeyOf(set), placement), Labels: labels, Annotations: annotations},
 		Spec:       set.Spec.ManifestWorkTemplate,
 	}
 }

@@ -22,14 +22,14 @@ import (
 
 func TestWorkName(t *testing.T) {
 	set := types.NamespacedName{Namespace: "ns", Name: "set"}
-	name := WorkName(set, "p")
+	name := workv1alpha1.WorkName(set, "p")
 	if name != "set-940da0e869" {
 		t.Errorf("the name is %s: the works of existing sets would be created again", name)
 	}
 	seen := map[string]bool{name: true}
 	for _, other := range []string{
-		WorkName(set, "q"), WorkName(types.NamespacedName{Namespace: "ns2", Name: "set"}, "p"),
-		WorkName(types.NamespacedName{Namespace: "n", Name: "s.set"}, "p"),
+		workv1alpha1.WorkName(set, "q"), workv1alpha1.WorkName(types.NamespacedName{Namespace: "ns2", Name: "set"}, "p"),
+		workv1alpha1.WorkName(types.NamespacedName{Namespace: "n", Name: "s.set"}, "p"),
 	} {
 		if seen[other] {
 			t.Errorf("the name %s is not unique", other)
@@ -59,7 +59,7 @@ func TestNewWork(t *testing.T) {
 	}; !maps.Equal(work.Annotations, want) {
 		t.Errorf("annotations: %v", work.Annotations)
 	}
-	if work.Namespace != "c1" || work.Name != WorkName(controller.KeyOf(set), "p") || len(work.OwnerReferences) > 0 || !sameSpec(&work.Spec, &set.Spec.ManifestWorkTemplate) {
+	if work.Namespace != "c1" || work.Name != workv1alpha1.WorkName(controller.KeyOf(set), "p") || len(work.OwnerReferences) > 0 || !sameSpec(&work.Spec, &set.Spec.ManifestWorkTemplate) {
 		t.Errorf("%+v", work)
 	}
 }

@@ -51,6 +51,8 @@ type input struct {
 	compared map[compress.Data]bool
 	// back is why clusters receive an earlier template, or will; empty if they do not.
 	back string
+	// hash is that of the template of the set, and held why no cluster gets it yet; empty if clusters do.
+	hash, held string
 	// abandoned reports whether a work has the template that the set has gone back from.
 	abandoned func(*workv1.ManifestWork) bool
 }
@@ -126,6 +128,7 @@ type placementRollout struct {
 func decide(in input) plan {
 	in.compared = make(map[compress.Data]bool)
 	in.abandoned = abandonedTemplate(in)
+	in.held = heldByPreview(in)
 	p := plan{status: *in.set.Status.DeepCopy(), revisions: in.revisions}
 	if p.invalid = validateNames(in.set); p.invalid != "" {
 		conditionSetter(&p.status, in.now)(metav1.Condition{
@@ -233,7 +236,7 @@ func (p *plan) planPlacement(in input, placement placement, works map[string]*wo
 	}
 	// While the decisions are being written, a later group may exist before the first one. The
 	// status of the placement is written last: no cluster starts until both agree.
-	if r.chosen == r.selected && !workv1.IsPaused(in.set) {
+	if r.chosen == r.selected && !workv1.IsPaused(in.set) && in.held == "" {
 		for _, cluster := range r.decision.Start {
 			if set := in.setFor(cluster); set != nil {
 				p.startCluster(set, name, cluster, works, in.now)
@@ -309,7 +312,7 @@ func (r *placementRollout) isOutside(cluster string) bool {
 func (in input) clusterState(placement, name string, presence presence, works map[string]*workv1.ManifestWork) (rollout.Cluster, bool) {
 	work := works[name]
 	if work == nil && !presence.outside {
-		lost, ok := in.workByName(types.NamespacedName{Namespace: name, Name: WorkName(controller.KeyOf(in.set), placement)})
+		lost, ok := in.workByName(types.NamespacedName{Namespace: name, Name: workv1alpha1.WorkName(controller.KeyOf(in.set), placement)})
 		if ok && lost.Labels[workv1.ReplicaSetLabelKey] != Label(controller.KeyOf(in.set)) {
 			work, works[name] = lost, lost
 		}

@@ -480,7 +480,7 @@ func TestDecideOverlap(t *testing.T) {
 	s.works = slices.Concat(worksOf("p", "c1:failed", "c2:ok"), worksOf("q", "c1:ok"))
 	set.Spec.PlacementRefs[0].RolloutStrategy = progressive(1, 0)
 	p := decide(s)
-	if got := describe(p.changes); !slices.Equal(got, []string{"create c2"}) || p.changes[0].work.Name != WorkName(controller.KeyOf(set), "q") {
+	if got := describe(p.changes); !slices.Equal(got, []string{"create c2"}) || p.changes[0].work.Name != workv1alpha1.WorkName(controller.KeyOf(set), "q") {
 		t.Errorf("changes: %q", got)
 	}
 	if want := (workv1alpha1.ManifestWorkReplicaSetSummary{Total: 3, Applied: 3, Available: 3, Progressing: 1, Degraded: 1}); p.status.Summary != want {

@@ -1,8 +1,6 @@
 package replicaset
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"strings"
 
@@ -13,19 +11,6 @@ import (
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
 	"github.com/workwire/workwire/pkg/hub/internal/controller"
 )
-
-// hashLength is the number of hexadecimal digits of the hash in the name of a work.
-const hashLength = 10
-
-// WorkName returns the name of the works of a set for the clusters of a placement. Each cluster
-// namespace has one of them. The name depends only on the set and the placement, so that a cluster
-// cannot get two works, and different sets and placements have different names. It is 11 characters
-// longer than the name of the set.
-func WorkName(set types.NamespacedName, placement string) string {
-	// Namespaces and names contain no slash.
-	sum := sha256.Sum256([]byte(set.Namespace + "/" + set.Name + "/" + placement))
-	return set.Name + "-" + hex.EncodeToString(sum[:])[:hashLength]
-}
 
 // Label returns the value of the label work.open-cluster-management.io/manifestworkreplicaset on
 // the works of a set: "<namespace>.<name>". A set cannot have works if this is longer than 63

@@ -20,6 +20,7 @@ import (
 	"github.com/workwire/workwire/pkg/hub/internal/controller"
 	"github.com/workwire/workwire/pkg/hub/internal/watchedvalues"
 	"github.com/workwire/workwire/pkg/hub/internal/works"
+	"github.com/workwire/workwire/pkg/hub/previews"
 	"github.com/workwire/workwire/pkg/overrides"
 	"github.com/workwire/workwire/pkg/runtime/compress"
 )
@@ -37,6 +38,7 @@ const (
 // they failed and which specs of works are equal to them. The reconcile of the set owns it.
 type overriding struct {
 	versions []overrideVersion
+	hash     string                               // [previews.OverridesHash]
 	set      *workv1alpha1.ManifestWorkReplicaSet // with the template that clusters receive
 	served   int64                                // its revision, if it is not the set's own
 	rules    *overrides.Rules
@@ -96,7 +98,7 @@ func (c *Controller) override(set *workv1alpha1.ManifestWorkReplicaSet, served i
 	}
 	o := s.overriding
 	if o == nil || !slices.Equal(o.versions, versions) {
-		o = &overriding{versions: versions, rules: c.compiler.Compile(list), cluster: c.cluster, namespace: set.Namespace, watcher: c.values}
+		o = &overriding{versions: versions, hash: previews.OverridesHash(list), rules: c.compiler.Compile(list), cluster: c.cluster, namespace: set.Namespace, watcher: c.values}
 		o.references = o.rules.References()
 		s.overriding = o
 		c.useValues(set, o.references)

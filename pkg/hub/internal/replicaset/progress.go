@@ -144,6 +144,9 @@ func progress(in input, rollouts []placementRollout, complete bool, err error) m
 		c.Message = joinTexts(text, soakMessage(rollouts), waitsMessage(rollouts), in.back)
 	case complete:
 		c.Reason, c.Message = workv1alpha1.ReasonComplete, text
+	case in.held != "" && n.started > 0:
+		c.Status, c.Reason = metav1.ConditionUnknown, workv1alpha1.ReasonWaitsForPreview
+		c.Message = joinTexts(text, in.held, waitsMessage(rollouts))
 	case n.soaking > 0 && n.started == 0 && n.unfinished == 0:
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, workv1alpha1.ReasonSoaking, joinTexts(text, soakMessage(rollouts))
 	case n.unrendered > 0 && n.started == 0 && n.unfinished == 0 && n.soaking == 0:

@@ -53,7 +53,7 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (r
 		return again, nil
 	}
 	p := decide(input{
-		set: served, own: set, revisions: revisions, missing: missing, placements: placements, works: c.worksOf(set), workByName: c.unownedWork, reach: reach,
+		set: served, own: set, revisions: revisions, hash: s.history.hash, missing: missing, placements: placements, works: c.worksOf(set), workByName: c.unownedWork, reach: reach,
 		presence: func(cluster string) presence { return c.presence(cluster, reach) }, cluster: c.cluster, asked: s.edited(set, placements, now), unwritten: s.unwritten(), overriding: s.overriding, now: now, clock: c.clock,
 	})
 	c.Spent(key, time.Since(deciding)) // a look at each work of the set

@@ -639,7 +639,7 @@ func TestFinalizeListsWorks(t *testing.T) {
 func TestWorkOfAnotherSet(t *testing.T) {
 	e := newEnv(t, 2)
 	e.writePlacement("p", e.clusters)
-	name := WorkName(types.NamespacedName{Namespace: e.namespace, Name: "set"}, "p")
+	name := workv1alpha1.WorkName(types.NamespacedName{Namespace: e.namespace, Name: "set"}, "p")
 	for i, owner := range []string{"other", "gone"} {
 		work := &workv1.ManifestWork{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
 			workv1.ReplicaSetLabelKey: e.namespace + "." + owner, workv1.PlacementNameLabelKey: "p",

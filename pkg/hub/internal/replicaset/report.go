@@ -74,13 +74,15 @@ func (c *Controller) reportBack(set *workv1alpha1.ManifestWorkReplicaSet, back, 
 	}
 }
 
-// reportPause reports that the rollout is paused, or goes on.
+// reportPause reports that the rollout is paused, waits for a preview, or goes on.
 func (c *Controller) reportPause(set *workv1alpha1.ManifestWorkReplicaSet, p *plan) {
 	const kind = workv1alpha1.ManifestWorkReplicaSetConditionProgressing
 	before, after := meta.FindStatusCondition(set.Status.Conditions, kind), meta.FindStatusCondition(p.status.Conditions, kind)
 	was := before != nil && before.Reason == workv1alpha1.ReasonPaused
 	is := after != nil && after.Reason == workv1alpha1.ReasonPaused
 	switch {
+	case after != nil && after.Reason == workv1alpha1.ReasonWaitsForPreview && (before == nil || before.Reason != after.Reason):
+		c.event(set, corev1.EventTypeNormal, after.Reason, "%s", after.Message)
 	case is && !was:
 		c.event(set, corev1.EventTypeNormal, "RolloutPaused", "Rollout %s", after.Message)
 	case was && !is:
