@@ -56,6 +56,7 @@ func diffCommand(o *cli.Options) *cobra.Command {
 		}
 		return f.run(cmd.Context(), o)
 	}
+	cmd.AddCommand(diffSetCommand(o))
 	return cmd
 }
 
@@ -166,8 +167,12 @@ func showDifference(out io.Writer, style cli.Style, d *direct.Difference) {
 		held = style.Paint(cli.Bad, "✗ "+cli.OneLine(d.Failure))
 	}
 	fmt.Fprintf(out, "%s/%s  %s\n", d.Cluster, d.Name, held)
-	for i := range d.Objects {
-		o := &d.Objects[i]
+	showObjects(out, style, d.Objects)
+}
+
+func showObjects(out io.Writer, style cli.Style, objects []wire.DryRunObject) {
+	for i := range objects {
+		o := &objects[i]
 		mark := marks[o.Result]
 		if mark.sign == "" { // of a later version
 			mark.sign, mark.says = "?", string(o.Result)

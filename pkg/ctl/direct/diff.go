@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
+	"golang.org/x/sync/errgroup"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/transport/config"
@@ -22,9 +24,11 @@ type DiffConfig struct {
 	Works []*workv1.ManifestWork
 	// Timeout is how long to wait for the answer about each work; required.
 	Timeout time.Duration
+	// AtOnce is how many works are asked about at a time; default 1.
+	AtOnce int
 	// Keys to sign and seal with, and of agents.
 	Keys Keys
-	// Show is called with each result, not concurrently. Optional.
+	// Show is called with each result, as they come and not concurrently. Optional.
 	Show func(Difference)
 }
 
@@ -39,8 +43,9 @@ type Difference struct {
 	// Failure is why there is no answer, empty if there is one; Hint is what to do.
 	Failure string `json:"failure,omitempty"`
 	Hint    string `json:"hint,omitempty"`
-	// TimedOut reports that Failure is the silence of the agent.
+	// TimedOut reports that Failure is the silence of the agent, and Unheard that nobody subscribes to its topic.
 	TimedOut bool `json:"-"`
+	Unheard  bool `json:"-"`
 }
 
 // Changes reports whether the work would change anything, or could not be applied whole.
@@ -50,14 +55,14 @@ func (d *Difference) Changes() bool {
 	})
 }
 
-// Diff asks the agents of works, one after the other, what each work would change, by dry runs of their
-// clusters' API servers (docs/protocol.md, Dry runs). Nothing is stored anywhere. It returns a
-// result for each work that it could ask about, and an error if it could not ask or if ctx has ended.
+// Diff asks the agents of works what each work would change, by dry runs of their clusters' API servers
+// (docs/protocol.md, Dry runs). Nothing is stored anywhere. It returns a result for each work that it could
+// ask about, in their order, and an error if it could not ask or if ctx has ended.
 func Diff(ctx context.Context, c DiffConfig) (results []Difference, err error) {
 	if c.Show == nil {
 		c.Show = func(Difference) {}
 	}
-	d := &diff{DiffConfig: c, verifier: newVerifier(&c.Keys, time.Now()), answers: make(chan *wire.DryRunAnswer, 1)}
+	d := &diff{DiffConfig: c, verifier: newVerifier(&c.Keys, time.Now()), waiting: map[string]chan *wire.DryRunAnswer{}}
 	if d.source, err = SourceOf(c.Broker.Topics); err != nil {
 		return nil, err
 	}
@@ -72,15 +77,7 @@ func Diff(ctx context.Context, c DiffConfig) (results []Difference, err error) {
 	if err := d.conn.Subscribe(ctx, wire.Unshared(d.topics.Subscriptions()[0]), 1); err != nil {
 		return nil, advised(err)
 	}
-	for _, work := range c.Works {
-		result, err := d.ask(ctx, work)
-		if err != nil {
-			return results, err
-		}
-		results = append(results, *result)
-		c.Show(*result)
-	}
-	return results, nil
+	return d.askAll(ctx)
 }
 
 // diff is one run.
@@ -90,7 +87,52 @@ type diff struct {
 	source   wire.SourceID
 	topics   wire.SourceTopics
 	conn     *mqtt.Conn
-	answers  chan *wire.DryRunAnswer // the newest
+
+	mu      sync.Mutex                         // guards waiting, and calls of Show
+	waiting map[string]chan *wire.DryRunAnswer // by cluster and id of the question
+}
+
+// askAll asks about all works, at most AtOnce at a time.
+func (d *diff) askAll(ctx context.Context) (results []Difference, err error) {
+	answered := make([]*Difference, len(d.Works))
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(max(1, d.AtOnce))
+	for i, work := range d.Works {
+		group.Go(func() error {
+			if ctx.Err() != nil { // of one that was asked before
+				return ctx.Err()
+			}
+			result, err := d.ask(ctx, work)
+			if err != nil {
+				return err
+			}
+			answered[i] = result
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			d.Show(*result)
+			return nil
+		})
+	}
+	err = group.Wait()
+	for _, result := range answered {
+		if result != nil {
+			results = append(results, *result)
+		}
+	}
+	return results, err
+}
+
+// expect returns the channel that the answer to a question comes on, and what ends that.
+func (d *diff) expect(cluster wire.ClusterName, id string) (answer chan *wire.DryRunAnswer, done func()) {
+	answer = make(chan *wire.DryRunAnswer, 1)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.waiting[string(cluster)+"/"+id] = answer
+	return answer, func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		delete(d.waiting, string(cluster)+"/"+id)
+	}
 }
 
 // received keeps an answer. It is called by the connection.
@@ -104,11 +146,12 @@ func (d *diff) received(m mqtt.Received) {
 	if err != nil || !ok || answer.Source != d.source || answer.Cluster != cluster || !d.verifier.believes(m, cluster, "", time.Now()) {
 		return
 	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	select {
-	case <-d.answers: // one that nobody waits for
-	default:
+	case d.waiting[string(cluster)+"/"+answer.ID] <- answer:
+	default: // nobody waits for it, or there was one
 	}
-	d.answers <- answer
 }
 
 // ask asks about one work. The error is that of the connection.
@@ -126,6 +169,8 @@ func (d *diff) ask(ctx context.Context, work *workv1.ManifestWork) (*Difference,
 	if err != nil {
 		return nil, err
 	}
+	answer, done := d.expect(question.Cluster, question.ID)
+	defer done()
 	heard, err := d.conn.Publish(ctx, topic, event)
 	switch {
 	case err != nil && (ctx.Err() != nil || d.conn.Err() != nil):
@@ -134,37 +179,33 @@ func (d *diff) ask(ctx context.Context, work *workv1.ManifestWork) (*Difference,
 		result.Failure, result.Hint = err.Error(), mqtt.Advice(err)
 		return result, nil
 	case !heard:
+		result.Unheard = true
 		result.Failure, result.Hint = "no agent subscribes to the cluster's topic", "check the cluster's name, and that its agent runs and listens to this source"
 		return result, nil
 	}
-	return result, d.await(ctx, question.ID, result)
+	return result, d.await(ctx, answer, result)
 }
 
 // await waits for the answer to a question.
-func (d *diff) await(ctx context.Context, id string, result *Difference) error {
+func (d *diff) await(ctx context.Context, answers <-chan *wire.DryRunAnswer, result *Difference) error {
 	timeout := time.NewTimer(d.Timeout)
 	defer timeout.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-d.conn.Done():
-			return advised(fmt.Errorf("the connection to the broker was lost: %w", d.conn.Err()))
-		case <-timeout.C:
-			result.TimedOut = true
-			result.Failure = fmt.Sprintf("the agent has not answered within %s", d.Timeout)
-			result.Hint = "it is away, is an agent that knows no dry runs (of Open Cluster Management, or of an earlier version), or demands signatures: --signing-key"
-			if d.Keys.Seal != nil {
-				result.Hint += "; or it cannot open what is sealed"
-			}
-			result.Hint = orDefault(d.verifier.hint(wire.ClusterName(result.Cluster)), result.Hint)
-			return nil
-		case answer := <-d.answers:
-			if answer.ID != id {
-				continue
-			}
-			result.Generation, result.Objects, result.Failure = int64(answer.Generation), answer.Objects, answer.Failure
-			return nil
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-d.conn.Done():
+		return advised(fmt.Errorf("the connection to the broker was lost: %w", d.conn.Err()))
+	case <-timeout.C:
+		result.TimedOut = true
+		result.Failure = fmt.Sprintf("the agent has not answered within %s", d.Timeout)
+		result.Hint = "it is away, is an agent that knows no dry runs (of Open Cluster Management, or of an earlier version), or demands signatures: --signing-key"
+		if d.Keys.Seal != nil {
+			result.Hint += "; or it cannot open what is sealed"
 		}
+		result.Hint = orDefault(d.verifier.hint(wire.ClusterName(result.Cluster)), result.Hint)
+		return nil
+	case answer := <-answers:
+		result.Generation, result.Objects, result.Failure = int64(answer.Generation), answer.Objects, answer.Failure
+		return nil
 	}
 }

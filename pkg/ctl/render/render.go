@@ -40,20 +40,8 @@ type valueKey struct {
 // Parse returns the input that files with sets, overrides, ConfigMaps and Secrets have, and a file with
 // ManagedClusters. It ignores objects of other kinds. Its error names every object that is wrong.
 func Parse(files, clusters []wrap.Manifest) (*Input, error) {
-	in := &Input{values: make(map[valueKey]map[string]string)}
-	var errs []error
-	add := func(manifests []wrap.Manifest, add func(*unstructured.Unstructured) error) {
-		for _, m := range manifests {
-			if err := add(m.Object); err != nil {
-				errs = append(errs, fmt.Errorf("%s: %w", m.String(), err))
-			}
-		}
-	}
-	add(files, in.add)
-	add(clusters, in.addCluster)
-	if len(in.sets) == 0 {
-		errs = append(errs, errors.New("the files have no ManifestWorkReplicaSet"))
-	}
+	in, err := ParseSets(files)
+	errs := []error{err, each(clusters, in.addCluster)}
 	if len(in.clusters) == 0 {
 		errs = append(errs, errors.New("the clusters' file has no ManagedCluster: kubectl get managedclusters -o yaml writes one"))
 	}
@@ -63,6 +51,41 @@ func Parse(files, clusters []wrap.Manifest) (*Input, error) {
 		}
 	}
 	return in, errors.Join(errs...)
+}
+
+// ParseSets returns the input that files with sets, overrides, ConfigMaps and Secrets have, without clusters, also with an error.
+func ParseSets(files []wrap.Manifest) (*Input, error) {
+	in := &Input{values: make(map[valueKey]map[string]string)}
+	err := each(files, in.add)
+	if len(in.sets) == 0 {
+		err = errors.Join(err, errors.New("the files have no ManifestWorkReplicaSet"))
+	}
+	return in, err
+}
+
+// each calls add for each manifest, and joins its errors.
+func each(manifests []wrap.Manifest, add func(*unstructured.Unstructured) error) error {
+	var errs []error
+	for _, m := range manifests {
+		if err := add(m.Object); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", m.String(), err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Sets returns the sets of the files.
+func (in *Input) Sets() []*workv1alpha1.ManifestWorkReplicaSet { return in.sets }
+
+// Overrides returns the overrides of the files.
+func (in *Input) Overrides() []*workwirev1alpha1.WorkOverride { return in.overrides }
+
+// Data returns the data of a ConfigMap or Secret of the files, nil if they do not have it. One without a namespace is in each.
+func (in *Input) Data(namespace string, from overrides.Reference) map[string]string {
+	if data, ok := in.values[valueKey{namespace, from}]; ok {
+		return data
+	}
+	return in.values[valueKey{"", from}]
 }
 
 func isOf(o *workwirev1alpha1.WorkOverride, set *workv1alpha1.ManifestWorkReplicaSet) bool {
