@@ -66,7 +66,7 @@ func configMap(name, price string) string {
 	return fmt.Sprintf(`{apiVersion: v1, kind: ConfigMap, metadata: {name: %s}, data: {price: %q}}`, name, price)
 }
 
-const secret = `{apiVersion: v1, kind: Secret, metadata: {name: keys}, stringData: {key: hunter2}}`
+const keys = `{apiVersion: v1, kind: Secret, metadata: {name: keys, namespace: default}, stringData: {key: hunter2}}`
 
 func newShops(t *testing.T) *shops {
 	t.Helper()
@@ -163,16 +163,22 @@ func (s *shops) annotate(key, value string) {
 	kit.NoError(s, err)
 }
 
-// diff runs workctl diff set, checks its exit code, and returns its output.
+// diff runs workctl diff set.
 func (s *shops) diff(code int, args ...string) string {
 	s.Helper()
-	cmd := exec.CommandContext(s.Context(), filepath.Join(s.dir, "workctl"), append([]string{"diff", "set", "-n", s.sets, "--timeout=30s"}, args...)...)
+	return s.workctl(code, append([]string{"diff", "set"}, args...)...)
+}
+
+// workctl runs a command in the namespace of the set, checks its exit code, and returns its output.
+func (s *shops) workctl(code int, args ...string) string {
+	s.Helper()
+	cmd := exec.CommandContext(s.Context(), filepath.Join(s.dir, "workctl"), append(args, "-n", s.sets)...)
 	cmd.Dir, cmd.Env = s.dir, append(os.Environ(), "KUBECONFIG="+plane.Kubeconfig, "WORKCTL_TRANSPORT=hub1.yaml")
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	err := cmd.Run()
 	text := strings.ReplaceAll(out.String(), s.sets, "default")
-	s.Logf("$ workctl diff set %s\n%s", strings.Join(args, " "), text)
+	s.Logf("$ workctl %s\n%s", strings.Join(args, " "), text)
 	if exited, ok := errors.AsType[*exec.ExitError](err); err != nil && (!ok || exited.ExitCode() != code) || err == nil && code != 0 {
 		s.Errorf("%v: %v, want exit code %d", args, err, code)
 	}
@@ -189,6 +195,17 @@ func (s *shops) shows(text string, wants ...string) {
 			return
 		}
 		rest = after
+	}
+}
+
+// printed checks that a page shows the output of a command, up to a text in it.
+func (s *shops) printed(page, output, end string) {
+	s.Helper()
+	text, err := os.ReadFile(filepath.Join("..", "..", "docs", page))
+	kit.NoError(s, err)
+	shown, _, _ := strings.Cut(output, end)
+	if !strings.Contains(strings.ReplaceAll(string(text), "\n    ", "\n"), shown+end) {
+		s.Errorf("docs/%s does not show\n%s", page, shown+end)
 	}
 }
 
@@ -242,6 +259,7 @@ func TestPreview(t *testing.T) {
 
 	// A new set: each cluster gets its own values, of which two share a region.
 	s.waits("WaitsForPreview revision 1: 0 of 4 clusters succeeded; waits for its preview: workctl diff set till -n " + s.sets + " --record")
+	s.printed("preview.md", s.workctl(0, "rollout", "status", "till", "--watch=false"), "--record")
 	out := s.diff(4, "till")
 	s.shows(out, "4 clusters: berlin, bonn, paris, rome\n", "+ v1 ConfigMap {cluster}/till  would be created", "+ v1 ConfigMap {cluster}/old  would be created",
 		"\nset default/till, revision 1: of 4 clusters 4 were asked and 4 have answered, 0 are away; 0 refuse something; on one cluster at most 2 objects would be changed and 0 deleted\n"+
@@ -255,24 +273,30 @@ func TestPreview(t *testing.T) {
 
 	// One is away, one refuses, and an object goes. The file shows it before it is applied.
 	s.romeIsAway()
+	price := configMap("till", "3")
 	text, err := os.ReadFile(filepath.Join(s.dir, file))
 	kit.NoError(t, err)
-	next := strings.Replace(string(text), configMap("old", "1"), strings.Replace(secret, "name: keys", "name: keys, namespace: default", 1), 1)
+	next := strings.NewReplacer(configMap("till", "1"), price, configMap("old", "1"), keys).Replace(string(text))
 	kit.NoError(t, os.WriteFile(filepath.Join(s.dir, "next.yaml"), []byte(next), 0o600))
 	out = s.diff(4, "-f=next.yaml")
-	s.shows(out, "2 clusters: berlin, bonn\n", "- v1 ConfigMap {cluster}/old  would be deleted", "+ v1 Secret default/keys  would be created",
+	s.shows(out, "2 clusters: berlin, bonn\n", "- v1 ConfigMap {cluster}/old  would be deleted", "~ v1 ConfigMap {cluster}/till", "+ v1 Secret default/keys  would be created",
 		"1 cluster: paris\n", "- v1 ConfigMap paris/old  would be deleted", "✗ v1 Secret default/keys  denied", "refused by the policy of the cluster's owner",
-		"1 cluster: rome  away\n", "of 4 clusters 3 were asked and 3 have answered, 1 are away; 1 refuse something; on one cluster at most 1 objects would be changed and 1 deleted")
+		"1 cluster: rome  away\n", "of 4 clusters 3 were asked and 3 have answered, 1 are away; 1 refuse something; on one cluster at most 2 objects would be changed and 1 deleted")
 	s.diff(2, "-f=next.yaml", "--record")
-	s.apply(configMap("till", "1"), strings.Replace(secret, "name: keys", "name: keys, namespace: default", 1))
-	s.waits("is of another template")
+	s.apply(price, keys)
+	s.waits("revision 2: 0 of 4 clusters succeeded; waits for its preview, the one of ")
+	out = s.diff(4, "till")
+	s.printed("preview.md", out, "and 1 deleted\n")
+	s.shows(out, "Recorded with --record, it would hold the rollout: the preview of")
 	s.shows(s.diff(4, "till", "--record"), "the preview is recorded, and holds set default/till", "1 of 3 clusters refuse it: mend that, and preview again")
 	s.waits("1 of 3 clusters refuse it")
 	s.annotate(workwirev1alpha1.ApprovalsAnnotationKey, `[{"revision":2,"stage":"preview","time":null}]`) // approves no refusal
 	s.diff(4, "till", "--record")
 
 	// Without the refusal it deletes more than the rule allows, and is approved.
-	s.apply(configMap("till", "3"))
+	s.apply(price)
+	s.waits("revision 3: ")
+	s.printed("workctl.md", s.diff(4, "till"), "and 1 deleted\n")
 	s.shows(s.diff(4, "till", "--record"), "changes at most 1 objects of a cluster and deletes 1, more than changed=5,deleted=0: approve it: workctl rollout approve till -n default --stage=preview")
 	s.waits("deletes 1, more than changed=5,deleted=0")
 	s.have("1", "berlin", "bonn", "paris")

@@ -101,6 +101,11 @@ func TestChoose(t *testing.T) {
 			t.Errorf("%s: %v", text, got)
 		}
 	}
+	p := plan()
+	kit.NoError(t, p.Choose(nil, size("3")))
+	if got := fmt.Sprint(asked(p)); got != "[c0 c2 c12]" {
+		t.Errorf("a sample of 3 was another one before: %s", got)
+	}
 	// More of the same: a larger sample has the clusters of a smaller one.
 	small, large := plan(), plan()
 	kit.NoError(t, small.Choose(nil, size("5")))
@@ -110,7 +115,7 @@ func TestChoose(t *testing.T) {
 			t.Errorf("%s is not in the larger sample", name)
 		}
 	}
-	p := plan()
+	p = plan()
 	kit.NoError(t, p.Choose([]string{"c3", "away"}, Size{}))
 	if got := asked(p); !slices.Equal(got, []string{"c3"}) || p.Results[40].State != Away {
 		t.Errorf("%v, %+v", got, p.Results[40])
@@ -140,7 +145,11 @@ func TestTake(t *testing.T) {
 		"of another source": {direct.Difference{}, true, "Failed the agent holds no work web of the source ops: is this the hub's transport configuration?"},
 	} {
 		r := Result{Work: "web"}
+		c.answer.Objects = []wire.DryRunObject{{Name: "a"}}
 		r.take(&c.answer, c.known, "ops")
+		if (len(r.Objects) == 0) != strings.HasPrefix(c.want, "Failed the agent") || r.Generation != c.answer.Generation {
+			t.Errorf("%s: %+v", name, r)
+		}
 		if got := strings.TrimSpace(string(r.State) + " " + r.Message); got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
@@ -158,7 +167,7 @@ func TestRender(t *testing.T) {
 		clusters: map[string]*clusterv1.ManagedCluster{"a": {ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: map[string]string{"of": "A"}}}},
 		values:   func(overrides.Reference, string) (string, error) { return "v", nil },
 	}
-	raw := []byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x","namespace":"ns"},"data":{}}`)
+	raw := []byte(`{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"x","namespace":"ns"},"data":{}}`)
 	p.Set.Spec.ManifestWorkTemplate.Workload.Manifests = []workv1.Manifest{{RawExtension: runtime.RawExtension{Raw: raw}}}
 	topics, err := wire.Topics{SourceEvents: "sources/hub1/clusters/+/sourceevents", AgentEvents: "sources/hub1/clusters/+/agentevents"}.ForSource("hub1")
 	kit.NoError(t, err)
@@ -170,6 +179,10 @@ func TestRender(t *testing.T) {
 	_, err = p.work(&Result{Cluster: "b", Work: "w"}, "hub1", topics)
 	if want := "WorkOverride values, rule 1: patch 1 of ConfigMap x, operation 1 (add /data/of)"; err == nil || !strings.HasPrefix(err.Error(), want) {
 		t.Errorf("%v, want %s", err, want)
+	}
+	p.rules = compiler.Compile(nil)
+	if _, err = p.work(&Result{Cluster: "b", Work: "w"}, "hub1", topics); err != nil {
+		t.Error(err)
 	}
 	if got := string(p.Set.Spec.ManifestWorkTemplate.Workload.Manifests[0].Raw); got != string(raw) {
 		t.Errorf("the template is changed: %s", got)

@@ -53,6 +53,7 @@ func TestHeld(t *testing.T) {
 		"one limit":          {limit: "deleted=1", record: same},
 		"more changed":       {limit: "changed=1,deleted=1", record: same, want: over + ", more than changed=1,deleted=1" + approve},
 		"more deleted":       {limit: "deleted=0", record: same, want: over + ", more than deleted=0" + approve},
+		"no change allowed":  {limit: "changed=0", record: same, want: over + ", more than changed=0" + approve},
 		"no limit":           {record: same, want: over + approve},
 		"approved":           {record: same, approvals: approved},
 		"more, and approved": {limit: "deleted=0", record: same, approvals: approved},
@@ -108,7 +109,7 @@ func TestParseLimit(t *testing.T) {
 	}
 	for _, text := range []string{
 		"", "5", "changed", "changed=", "changed=x", "changed=-1", "changed=-0", "changed=+1", "changed=05", "changed=1.5", "changed=100001", "changed=99999999999999999999",
-		"changed=1,", ",changed=1", "changed=1,changed=1", "changed=1, deleted=0", " changed=1", "Changed=1", "changed=1;deleted=0", "changed=1=1", "refused=0",
+		"changed=1,", ",changed=1", "changed=1,changed=1", "changed=0,changed=1", "changed=1, deleted=0", " changed=1", "Changed=1", "changed=1;deleted=0", "changed=1=1", "refused=0",
 	} {
 		if limit, err := ParseLimit(text); err == nil {
 			t.Errorf("%q: %v", text, limit)
@@ -123,6 +124,16 @@ func TestRecordOf(t *testing.T) {
 	}
 	if got.Time = good.Time; *got != good {
 		t.Errorf("%+v", got)
+	}
+	for name, change := range map[string]func(*Record){
+		"all have answered, and refuse": func(r *Record) { r.Answered, r.Refused, r.Away = 3, 3, 0 },
+		"as long as can be": func(r *Record) {
+			r.By = strings.Repeat("a", maxRecord-len(annotated(t, "", func(r *Record) { r.By = "" })[workv1alpha1.PreviewedAnnotationKey])-len(`"by":"",`))
+		},
+	} {
+		if _, err := RecordOf(annotated(t, "", change)); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 	for name, change := range map[string]func(*Record){
 		"no template":      func(r *Record) { r.Template = "" },
@@ -143,11 +154,12 @@ func TestOverridesHash(t *testing.T) {
 		return &workwirev1alpha1.WorkOverride{ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid), Generation: generation}}
 	}
 	a, b := override("a", 1), override("b", 1)
-	seen := map[string]bool{}
+	seen, list := map[string]bool{}, []*workwirev1alpha1.WorkOverride{b, a}
+	_ = OverridesHash(list)
 	for _, list := range [][]*workwirev1alpha1.WorkOverride{nil, {a}, {b}, {a, b}, {a, override("b", 2)}} {
 		seen[OverridesHash(list)] = true
 	}
-	if len(seen) != 5 || !seen[""] || OverridesHash([]*workwirev1alpha1.WorkOverride{b, a}) != OverridesHash([]*workwirev1alpha1.WorkOverride{a, b}) {
+	if list[0] != b || len(seen) != 5 || !seen[""] || OverridesHash([]*workwirev1alpha1.WorkOverride{b, a}) != OverridesHash([]*workwirev1alpha1.WorkOverride{a, b}) {
 		t.Errorf("%v", seen)
 	}
 }

@@ -1,6 +1,10 @@
 package replicaset
 
-import "github.com/workwire/workwire/pkg/hub/previews"
+import (
+	"slices"
+
+	"github.com/workwire/workwire/pkg/hub/previews"
+)
 
 // heldByPreview returns why no cluster gets the template of a set yet, empty if clusters do. One that the set goes back to has
 // proven itself.
@@ -13,4 +17,9 @@ func heldByPreview(in input) string {
 		of.Overrides = in.overriding.hash
 	}
 	return previews.Held(in.set.Annotations, of)
+}
+
+// waitsForPreview reports whether clusters would get the template if it were not held.
+func waitsForPreview(in input, rollouts []placementRollout) bool {
+	return in.held != "" && slices.ContainsFunc(rollouts, func(r placementRollout) bool { return len(r.decision.Start) > 0 })
 }

@@ -93,6 +93,10 @@ func TestPreviewHolds(t *testing.T) {
 			if text := fmt.Sprintf("%s %s %s", got.Status, got.Reason, got.Message); !strings.HasPrefix(text, c.want) {
 				t.Errorf("\n got %s\nwant %s", text, c.want)
 			}
+			rolledOut := meta.FindStatusCondition(p.status.Conditions, workv1alpha1.ManifestWorkReplicaSetConditionPlacementRolledOut)
+			if in.held = heldByPreview(in); strings.HasSuffix(rolledOut.Message, in.held) != (in.held == "" || strings.HasPrefix(c.want, "Unknown WaitsForPreview")) {
+				t.Errorf("%s, want %q", rolledOut.Message, in.held)
+			}
 			if stalled := meta.FindStatusCondition(p.status.Conditions, workv1alpha1.ManifestWorkReplicaSetConditionStalled); stalled != nil {
 				t.Errorf("%+v", stalled)
 			}

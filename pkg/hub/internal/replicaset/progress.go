@@ -144,7 +144,7 @@ func progress(in input, rollouts []placementRollout, complete bool, err error) m
 		c.Message = joinTexts(text, soakMessage(rollouts), waitsMessage(rollouts), in.back)
 	case complete:
 		c.Reason, c.Message = workv1alpha1.ReasonComplete, text
-	case in.held != "" && n.started > 0:
+	case waitsForPreview(in, rollouts):
 		c.Status, c.Reason = metav1.ConditionUnknown, workv1alpha1.ReasonWaitsForPreview
 		c.Message = joinTexts(text, in.held, waitsMessage(rollouts))
 	case n.soaking > 0 && n.started == 0 && n.unfinished == 0:

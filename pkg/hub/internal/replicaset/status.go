@@ -67,13 +67,16 @@ func summarize(status *workv1alpha1.ManifestWorkReplicaSetStatus, rollouts []pla
 	}
 	status.SelectedClusters = selected
 	err := errors.Join(errs...)
-	complete, paused := err == nil && selected == succeeded, ""
-	if workv1.IsPaused(in.set) {
-		paused = pausedText
+	complete, held := err == nil && selected == succeeded, ""
+	switch {
+	case workv1.IsPaused(in.set):
+		held = pausedText
+	case waitsForPreview(in, rollouts):
+		held = in.held
 	}
 	set := conditionSetter(status, in.now)
 	set(verified(chosen, err))
-	set(rolledOut(complete && in.back == "", joinTexts(stoppedMessage(rollouts), in.back, in.unwritten, waitingMessage(rollouts), paused)))
+	set(rolledOut(complete && in.back == "", joinTexts(stoppedMessage(rollouts), in.back, in.unwritten, waitingMessage(rollouts), held)))
 	set(applied(status.Summary, chosen))
 	setProgress(status, in, rollouts, complete, errors.Join(invalid...))
 }
