@@ -20,7 +20,7 @@ var files embed.FS
 
 // Hub returns new copies of the definitions that a hub needs: ManifestWork, ManifestWorkReplicaSet,
 // ManagedCluster, ManagedClusterSet, ManagedClusterSetBinding, Placement, PlacementDecision,
-// AddOnPlacementScore, ManifestWorkReplicaSetRevision and WorkOverride.
+// AddOnPlacementScore, ManifestWorkReplicaSetRevision, WorkOverride and RolloutPlan.
 func Hub() []*apiextensionsv1.CustomResourceDefinition {
 	return read(
 		"work.open-cluster-management.io_manifestworks.yaml",
@@ -33,6 +33,7 @@ func Hub() []*apiextensionsv1.CustomResourceDefinition {
 		"cluster.open-cluster-management.io_addonplacementscores.yaml",
 		"workwire.dev_manifestworkreplicasetrevisions.yaml",
 		"workwire.dev_workoverrides.yaml",
+		"workwire.dev_rolloutplans.yaml",
 	)
 }
 

@@ -48,6 +48,7 @@ func TestNames(t *testing.T) {
 		"addonplacementscores.cluster.open-cluster-management.io":      apiextensionsv1.NamespaceScoped,
 		"manifestworkreplicasetrevisions.workwire.dev":                 apiextensionsv1.NamespaceScoped,
 		"workoverrides.workwire.dev":                                   apiextensionsv1.NamespaceScoped,
+		"rolloutplans.workwire.dev":                                    apiextensionsv1.NamespaceScoped,
 	})
 	checkNames(t, crds.Spoke(), map[string]apiextensionsv1.ResourceScope{
 		"appliedmanifestworks.work.open-cluster-management.io": apiextensionsv1.ClusterScoped,

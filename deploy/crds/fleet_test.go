@@ -71,6 +71,9 @@ var fleet = map[schema.GroupVersionKind]struct {
 	workwirev1alpha1.GroupVersion.WithKind("WorkOverride"): {
 		"workoverrides", meta.RESTScopeNameNamespace, []string{"Name", "Set", "Age"},
 	},
+	workwirev1alpha1.GroupVersion.WithKind("RolloutPlan"): {
+		"rolloutplans", meta.RESTScopeNameNamespace, []string{"Name", "Age"},
+	},
 }
 
 func testFleetServed(t *testing.T, config *rest.Config) {
@@ -307,6 +310,7 @@ func testFleetColumns(ctx context.Context, t *testing.T, config *rest.Config, ns
 		"ManifestWorkReplicaSet":         {"written", float64(3), float64(4), float64(0), "True", "False", "Soaking"},
 		"ManifestWorkReplicaSetRevision": {"written-revision", "written", float64(3), "because"},
 		"WorkOverride":                   {"all-fields", "all-fields"},
+		"RolloutPlan":                    {"all-fields"},
 	}
 	for kind, served := range fleet {
 		object := cells[kind.Kind][0].(string)

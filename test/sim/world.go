@@ -62,6 +62,7 @@ var (
 		kind("cluster.open-cluster-management.io", "v1alpha1", "addonplacementscores", "AddOnPlacementScore", withStatus),
 		kind("workwire.dev", "v1alpha1", "manifestworkreplicasetrevisions", "ManifestWorkReplicaSetRevision"),
 		kind("workwire.dev", "v1alpha1", "workoverrides", "WorkOverride"),
+		kind("workwire.dev", "v1alpha1", "rolloutplans", "RolloutPlan"),
 	}
 	clusterKinds = []kubeapi.Kind{
 		kind("", "v1", "namespaces", "Namespace", clusterWide), kind("", "v1", "configmaps", "ConfigMap"), kind("", "v1", "events", "Event"),

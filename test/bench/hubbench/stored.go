@@ -55,7 +55,7 @@ func (s *storedWorks) watch(w http.ResponseWriter, r *http.Request, resource str
 var kinds = map[string]string{
 	"manifestworks": "ManifestWork", "manifestworkreplicasets": "ManifestWorkReplicaSet", "manifestworkrevisions": "ManifestWorkRevision",
 	"managedclusters": "ManagedCluster", "managedclustersets": "ManagedClusterSet", "managedclustersetbindings": "ManagedClusterSetBinding",
-	"placements": "Placement", "placementdecisions": "PlacementDecision", "addonplacementscores": "AddOnPlacementScore", "workoverrides": "WorkOverride",
+	"placements": "Placement", "placementdecisions": "PlacementDecision", "addonplacementscores": "AddOnPlacementScore", "workoverrides": "WorkOverride", "rolloutplans": "RolloutPlan",
 }
 
 // list answers with a page of metadata; the token of the next one is the number of its first work.

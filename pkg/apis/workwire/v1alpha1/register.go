@@ -23,6 +23,7 @@ func AddToScheme(scheme *runtime.Scheme) error {
 	scheme.AddKnownTypes(GroupVersion,
 		&ManifestWorkReplicaSetRevision{}, &ManifestWorkReplicaSetRevisionList{},
 		&WorkOverride{}, &WorkOverrideList{},
+		&RolloutPlan{}, &RolloutPlanList{},
 	)
 	metav1.AddToGroupVersion(scheme, GroupVersion)
 	return nil

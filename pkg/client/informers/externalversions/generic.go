@@ -78,6 +78,8 @@ func (f *sharedInformerFactory) ForResource(resource schema.GroupVersionResource
 		// Group=workwire.dev, Version=v1alpha1
 	case workwirev1alpha1.SchemeGroupVersion.WithResource("manifestworkreplicasetrevisions"):
 		return &genericInformer{resource: resource.GroupResource(), informer: f.Workwire().V1alpha1().ManifestWorkReplicaSetRevisions().Informer()}, nil
+	case workwirev1alpha1.SchemeGroupVersion.WithResource("rolloutplans"):
+		return &genericInformer{resource: resource.GroupResource(), informer: f.Workwire().V1alpha1().RolloutPlans().Informer()}, nil
 	case workwirev1alpha1.SchemeGroupVersion.WithResource("workoverrides"):
 		return &genericInformer{resource: resource.GroupResource(), informer: f.Workwire().V1alpha1().WorkOverrides().Informer()}, nil
 

@@ -143,6 +143,14 @@ func (i *Informers) WorkOverrides() *Cache[*workwirev1alpha1.WorkOverride] {
 		})
 }
 
+// RolloutPlans returns the cache of RolloutPlans.
+func (i *Informers) RolloutPlans() *Cache[*workwirev1alpha1.RolloutPlan] {
+	return plainCache(i, workwirev1alpha1.GroupVersion.WithResource("rolloutplans"), &workwirev1alpha1.RolloutPlan{},
+		func(c versioned.Interface) Client[*workwirev1alpha1.RolloutPlanList] {
+			return c.WorkwireV1alpha1().RolloutPlans("")
+		})
+}
+
 // plainCache is [CacheOf] for objects that are held as they are.
 func plainCache[T Object, L runtime.Object](i *Informers, version schema.GroupVersionResource, example T, client func(versioned.Interface) Client[L]) *Cache[T] {
 	return CacheOf(i, version, example, Codec[T]{}, client)

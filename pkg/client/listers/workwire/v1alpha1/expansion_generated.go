@@ -13,6 +13,14 @@ type ManifestWorkReplicaSetRevisionListerExpansion interface{}
 // ManifestWorkReplicaSetRevisionNamespaceLister.
 type ManifestWorkReplicaSetRevisionNamespaceListerExpansion interface{}
 
+// RolloutPlanListerExpansion allows custom methods to be added to
+// RolloutPlanLister.
+type RolloutPlanListerExpansion interface{}
+
+// RolloutPlanNamespaceListerExpansion allows custom methods to be added to
+// RolloutPlanNamespaceLister.
+type RolloutPlanNamespaceListerExpansion interface{}
+
 // WorkOverrideListerExpansion allows custom methods to be added to
 // WorkOverrideLister.
 type WorkOverrideListerExpansion interface{}

@@ -13,6 +13,8 @@ import (
 type Interface interface {
 	// ManifestWorkReplicaSetRevisions returns a ManifestWorkReplicaSetRevisionInformer.
 	ManifestWorkReplicaSetRevisions() ManifestWorkReplicaSetRevisionInformer
+	// RolloutPlans returns a RolloutPlanInformer.
+	RolloutPlans() RolloutPlanInformer
 	// WorkOverrides returns a WorkOverrideInformer.
 	WorkOverrides() WorkOverrideInformer
 }
@@ -31,6 +33,11 @@ func New(f internalinterfaces.SharedInformerFactory, namespace string, tweakList
 // ManifestWorkReplicaSetRevisions returns a ManifestWorkReplicaSetRevisionInformer.
 func (v *version) ManifestWorkReplicaSetRevisions() ManifestWorkReplicaSetRevisionInformer {
 	return &manifestWorkReplicaSetRevisionInformer{factory: v.factory, namespace: v.namespace, tweakListOptions: v.tweakListOptions}
+}
+
+// RolloutPlans returns a RolloutPlanInformer.
+func (v *version) RolloutPlans() RolloutPlanInformer {
+	return &rolloutPlanInformer{factory: v.factory, namespace: v.namespace, tweakListOptions: v.tweakListOptions}
 }
 
 // WorkOverrides returns a WorkOverrideInformer.

@@ -7,4 +7,6 @@ package v1alpha1
 
 type ManifestWorkReplicaSetRevisionExpansion interface{}
 
+type RolloutPlanExpansion interface{}
+
 type WorkOverrideExpansion interface{}

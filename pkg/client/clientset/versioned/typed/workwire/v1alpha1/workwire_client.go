@@ -16,6 +16,7 @@ import (
 type WorkwireV1alpha1Interface interface {
 	RESTClient() rest.Interface
 	ManifestWorkReplicaSetRevisionsGetter
+	RolloutPlansGetter
 	WorkOverridesGetter
 }
 
@@ -26,6 +27,10 @@ type WorkwireV1alpha1Client struct {
 
 func (c *WorkwireV1alpha1Client) ManifestWorkReplicaSetRevisions(namespace string) ManifestWorkReplicaSetRevisionInterface {
 	return newManifestWorkReplicaSetRevisions(c, namespace)
+}
+
+func (c *WorkwireV1alpha1Client) RolloutPlans(namespace string) RolloutPlanInterface {
+	return newRolloutPlans(c, namespace)
 }
 
 func (c *WorkwireV1alpha1Client) WorkOverrides(namespace string) WorkOverrideInterface {
