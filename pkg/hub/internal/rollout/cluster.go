@@ -53,6 +53,9 @@ type Cluster struct {
 	// Abandoned reports that the cluster has, in place of the current template, the one that the rollout
 	// goes back from. While it is away, it must not find that one when it returns.
 	Abandoned bool
+	// Held reports that something other than the strategy keeps the cluster from starting: it does not take the turn of
+	// others.
+	Held bool
 }
 
 // StatusOf returns the status of a cluster, derived from its work. A nil work means that the

@@ -55,11 +55,16 @@ type Soak struct {
 // contain is ToApply and present. A cluster that is in no group is ignored. Decide takes O(n log n)
 // for n clusters and does not modify its arguments.
 func (s Strategy) Decide(groups []Group, clusters map[string]Cluster, now time.Time) Decision {
+	d := s.decide(ordered(groups), clusters, now)
+	return d.result()
+}
+
+// decide returns a decider that has decided about groups that are ordered.
+func (s Strategy) decide(groups []Group, clusters map[string]Cluster, now time.Time) decider {
 	d := decider{Strategy: s, clusters: clusters, now: now}
-	mandatory, others := d.split(ordered(groups))
-	total := 0
+	mandatory, others := d.split(groups)
 	for _, group := range append(slices.Clone(mandatory), others...) {
-		total += len(group.Clusters)
+		d.total += len(group.Clusters)
 	}
 
 	for _, group := range mandatory {
@@ -72,7 +77,7 @@ func (s Strategy) Decide(groups []Group, clusters map[string]Cluster, now time.T
 			sequence = append(sequence, group.Clusters...)
 		}
 		slices.Sort(sequence)
-		d.decideSequence(sequence, total)
+		d.decideSequence(sequence, d.total)
 	case clusterv1alpha1.ProgressivePerGroup:
 		for _, group := range others {
 			d.decideGroup(group, false)
@@ -84,10 +89,15 @@ func (s Strategy) Decide(groups []Group, clusters map[string]Cluster, now time.T
 			d.assign(group.Clusters, slices.Concat(t.toApply, t.awayToApply))
 			failures = append(failures, t.failures()...)
 		}
-		d.blockIf(len(failures) > d.maxFailures.resolve(total), failures)
+		d.blockIf(len(failures) > d.maxFailures.resolve(d.total), failures)
 	}
-	d.Done = d.finished == total
-	d.Proven = d.proven && d.finished+d.absent == total && d.minSuccessAt.IsZero()
+	return d
+}
+
+// result returns the decision.
+func (d *decider) result() Decision {
+	d.Done = d.finished == d.total
+	d.Proven = d.proven && d.finished+d.absent == d.total && d.minSuccessAt.IsZero()
 	d.RequeueAt = Earlier(d.timeOutAt, d.minSuccessAt)
 	if len(d.Waiting) == 0 {
 		d.Soaking = nil
@@ -105,6 +115,7 @@ type decider struct {
 	now          time.Time
 	blocked      bool      // no further cluster starts
 	proven       bool      // some cluster succeeded
+	total        int       // clusters
 	finished     int       // clusters that succeeded or are skipped
 	absent       int       // clusters that were away before they could receive the template
 	timeOutAt    time.Time // the earliest time-out to come
@@ -149,7 +160,7 @@ func (d *decider) decideGroup(group Group, mandatory bool) {
 	d.blockIf(len(failures) > tolerated, failures)
 	d.startGroup(group.Clusters, t)
 	noneSucceeded := t.succeeded == 0 && t.skipped < len(group.Clusters)
-	d.blocked = d.blocked || len(t.toApply) > 0 || t.inProgress > 0 || mandatory && noneSucceeded
+	d.blocked = d.blocked || len(t.toApply)+t.held > 0 || t.inProgress > 0 || mandatory && noneSucceeded
 }
 
 // decideSequence starts as many clusters as there are free slots. maxFailures is relative to total,

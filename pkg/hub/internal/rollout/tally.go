@@ -11,6 +11,8 @@ import (
 type tally struct {
 	toApply     []string // present, without the template
 	awayToApply []string // away, without the template
+	held        int      // present, without the template, and held
+	awayHeld    int      // away, without the template, and held
 	// inProgress counts the clusters that have the template and hold a slot: progressing, missing
 	// and not excused, or within minSuccessTime.
 	inProgress int
@@ -25,6 +27,20 @@ func (t tally) failures() []string {
 	names := slices.Concat(t.failed, t.timedOut)
 	slices.Sort(names)
 	return names
+}
+
+// addToApply adds a cluster without the template.
+func (t *tally) addToApply(name string, c Cluster) {
+	switch {
+	case c.Held && c.Away:
+		t.awayHeld++
+	case c.Held:
+		t.held++
+	case c.Away:
+		t.awayToApply = append(t.awayToApply, name)
+	default:
+		t.toApply = append(t.toApply, name)
+	}
 }
 
 // count returns the tally of the clusters and adds failed and timed-out clusters to the decision.
@@ -44,11 +60,7 @@ func (d *decider) count(clusters []string, excusable func(tally) int) tally {
 		cluster := d.clusters[name]
 		switch cluster.Status {
 		case ToApply:
-			if cluster.Away {
-				t.awayToApply = append(t.awayToApply, name)
-			} else {
-				t.toApply = append(t.toApply, name)
-			}
+			t.addToApply(name, cluster)
 		case Progressing:
 			switch {
 			case cluster.Away && !cluster.PresenceSince.After(cluster.Since):
@@ -87,7 +99,7 @@ func (d *decider) count(clusters []string, excusable func(tally) int) tally {
 	d.Failed = append(d.Failed, t.failed...)
 	d.TimedOut = append(d.TimedOut, t.timedOut...)
 	d.finished += t.succeeded + t.skipped
-	d.absent += t.excused + len(t.awayToApply)
+	d.absent += t.excused + len(t.awayToApply) + t.awayHeld
 	d.proven = d.proven || t.succeeded > 0
 	return t
 }

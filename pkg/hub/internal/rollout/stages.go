@@ -1,0 +1,435 @@
+package rollout
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+)
+
+// Target is the rollout to the clusters of one placement.
+type Target struct {
+	Strategy Strategy
+	Groups   []Group
+	// Clusters are as for [Strategy.Decide].
+	Clusters map[string]Cluster
+}
+
+// Site is what a plan goes by of a cluster.
+type Site struct {
+	Labels map[string]string
+	// Claim returns the value of a cluster claim, empty if the cluster has none; nil: it has none at all.
+	Claim func(name string) string
+}
+
+// Situation is everything but the plan that a decision by stages depends on.
+type Situation struct {
+	// Targets are the placements of the set. A stage has the clusters of all of them.
+	Targets []Target
+	// Site returns the site of a cluster.
+	Site func(cluster string) Site
+	// Approved reports whether a stage is approved for the revision that is rolled out.
+	Approved func(stage string) bool
+	Now      time.Time
+}
+
+// Staged is the outcome of a plan at one moment.
+type Staged struct {
+	// Decisions are those about the targets, in their order.
+	Decisions []Decision
+	// Stages are those of the plan that have clusters, in their order.
+	Stages []StageStatus
+	// Hold is what the rollout waits for while no cluster is in progress; zero if some is, or the rollout is complete.
+	Hold Hold
+	// OpenUntil is when clusters of Start must not start any more; zero means never.
+	OpenUntil time.Time
+}
+
+// StageStatus is the state of a stage.
+type StageStatus struct {
+	Name string
+	// Clusters is the number of its clusters without those that are skipped, Current how many of them have the template,
+	// Succeeded how many succeeded with it, and Starting how many receive it now.
+	Clusters, Current, Succeeded, Starting int
+	// Approval reports whether the stage needs an approval.
+	Approval bool
+	// Complete reports whether the next stage may start.
+	Complete bool
+	// Hold is what the stage waits for; zero if it is complete, or clusters are in progress.
+	Hold Hold
+}
+
+// HoldReason says why no cluster starts.
+type HoldReason string
+
+// The reasons of a [Hold].
+const (
+	// InvalidPlan: the plan does not exist, or is invalid.
+	InvalidPlan HoldReason = "InvalidPlan"
+	// Frozen: it is the time of a freeze.
+	Frozen HoldReason = "Frozen"
+	// EarlierStage: a stage before it is not complete.
+	EarlierStage HoldReason = "EarlierStage"
+	// WaitsForApproval: nobody has approved the stage.
+	WaitsForApproval HoldReason = "WaitsForApproval"
+	// OutsideWindow: no window is open for the clusters.
+	OutsideWindow HoldReason = "OutsideWindow"
+	// Soaking: the clusters have not been successful for long enough.
+	Soaking HoldReason = "Soaking"
+)
+
+// Hold is what a rollout waits for.
+type Hold struct {
+	Reason HoldReason
+	// Stage is the name of the stage that is held.
+	Stage string
+	// Until is when it ends by itself; zero if it does not, or nobody knows.
+	Until time.Time
+	// Message says it for people.
+	Message string
+}
+
+// String returns the message with the name of the stage.
+func (h Hold) String() string {
+	if h.Reason == InvalidPlan || h.Reason == Frozen {
+		return h.Message
+	}
+	return nameOf(h.Stage) + ": " + h.Message
+}
+
+// Decide returns which clusters receive the current template now. The stages follow one another, and in each of them the
+// strategy of a placement decides as if the placement had selected the clusters of the stage: percentages are of these.
+// It takes O(n log n) for n clusters and does not modify its arguments.
+func (p *Plan) Decide(s Situation) Staged {
+	g := gate{Plan: p, Situation: s, openings: newOpenings(p.windows, s.Now), deciders: make([]decider, len(s.Targets))}
+	for i, t := range s.Targets {
+		g.deciders[i] = decider{Strategy: t.Strategy, now: s.Now}
+	}
+	for i, parts := range g.split() {
+		g.decideStage(p.stages[i], parts)
+	}
+	for i := range g.deciders {
+		d := &g.deciders[i]
+		decision := d.result()
+		decision.Proven = decision.Proven && !g.soaking
+		decision.RequeueAt = Earlier(decision.RequeueAt, g.requeueAt)
+		g.staged.Decisions = append(g.staged.Decisions, decision)
+	}
+	g.staged.OpenUntil = Earlier(g.staged.OpenUntil, p.nextFreeze(s.Now))
+	for _, stage := range g.staged.Stages {
+		if !stage.Complete {
+			g.staged.Hold = stage.Hold
+			break
+		}
+	}
+	return g.staged
+}
+
+// gate is the working state of one call of Plan.Decide.
+type gate struct {
+	*Plan
+	Situation
+	openings  *openings
+	deciders  []decider // by target: the sum of the stages so far
+	earlier   string    // the first stage that is not complete; empty: all so far are
+	proven    bool      // some cluster succeeded
+	soaking   bool
+	requeueAt time.Time
+	staged    Staged
+}
+
+// part is the clusters of a stage that are of one target.
+type part struct {
+	groups   []Group
+	names    []string
+	clusters map[string]Cluster
+}
+
+// split returns the parts of each stage, by target. Each has all groups of the target, some of them without clusters.
+func (g *gate) split() [][]part {
+	stages := make([][]part, len(g.stages))
+	for i := range stages {
+		stages[i] = make([]part, len(g.Targets))
+	}
+	known := make(map[string]int)
+	for i, target := range g.Targets {
+		groups := ordered(target.Groups)
+		for at := range stages {
+			empty := make([]Group, len(groups))
+			for k, group := range groups {
+				empty[k] = Group{Index: group.Index, Name: group.Name}
+			}
+			stages[at][i] = part{groups: empty, clusters: make(map[string]Cluster)}
+		}
+		for k, group := range groups {
+			for _, name := range group.Clusters {
+				at, ok := known[name]
+				if !ok {
+					at = g.StageOf(g.Site(name).Labels)
+					known[name] = at
+				}
+				p := &stages[at][i]
+				p.groups[k].Clusters = append(p.groups[k].Clusters, name)
+				p.names = append(p.names, name)
+				p.clusters[name] = target.Clusters[name]
+			}
+		}
+	}
+	return stages
+}
+
+// decideStage decides about the clusters of a stage, and adds the result to that of the stages before.
+func (g *gate) decideStage(s stage, parts []part) {
+	entry := g.entry(s)
+	windows := g.holdOutside(parts, entry, s.apart != "")
+	deciders := g.run(parts)
+	if s.apart != "" && starts(deciders) {
+		deciders = g.keepApart(s, parts, deciders)
+	}
+	if stopped(deciders) && starts(deciders) { // the strategy All starts whatever fails
+		holdAll(parts, func(string) bool { return true })
+		deciders = g.run(parts)
+	}
+	status := StageStatus{Name: s.name, Approval: s.approval}
+	var sum tally
+	var soaked time.Time // when the last cluster has been successful for long enough
+	for i, p := range parts {
+		for _, c := range p.clusters {
+			status.count(c)
+			if c.Status == Succeeded && s.soak > 0 && !c.Since.IsZero() {
+				soaked = later(soaked, c.Since.Add(s.soak))
+			}
+		}
+		t := g.tally(i, p, p.names)
+		sum.toApply, sum.held = append(sum.toApply, t.toApply...), sum.held+t.held
+		sum.inProgress += t.inProgress
+		status.Starting += len(deciders[i].Start)
+		g.proven = g.proven || deciders[i].proven
+		g.deciders[i].add(&deciders[i])
+	}
+	if status.Clusters == 0 {
+		return
+	}
+	waiting := len(sum.toApply) + sum.held
+	soaking := soaked.After(g.Now)
+	status.Complete = waiting == 0 && sum.inProgress == 0 && g.proven && !soaking && !stopped(deciders)
+	switch {
+	case status.Complete, status.Starting > 0, sum.inProgress > 0:
+	case entry.Reason != "" && waiting > 0:
+		status.Hold = entry
+	case stopped(deciders):
+	case waiting > 0 && windows.Reason != "":
+		status.Hold = windows
+	case waiting == 0 && soaking:
+		status.Hold = Hold{Reason: Soaking, Until: soaked, Message: "soaks until " + timeText(soaked)}
+	}
+	if status.Hold.Reason != "" {
+		status.Hold.Stage = s.name
+	}
+	if waiting > 0 {
+		g.requeueAt = Earlier(Earlier(g.requeueAt, entry.Until), windows.Until)
+	}
+	if soaking {
+		g.soaking = true
+		if waiting == 0 && sum.inProgress == 0 {
+			g.requeueAt = Earlier(g.requeueAt, soaked)
+		}
+	}
+	if !status.Complete && g.earlier == "" {
+		g.earlier = s.name
+	}
+	g.staged.Stages = append(g.staged.Stages, status)
+}
+
+// count adds a cluster.
+func (s *StageStatus) count(c Cluster) {
+	if c.Status == Skip {
+		return
+	}
+	s.Clusters++
+	if c.Status != ToApply {
+		s.Current++
+	}
+	if c.Status == Succeeded {
+		s.Succeeded++
+	}
+}
+
+// entry returns what holds all clusters of a stage.
+func (g *gate) entry(s stage) Hold {
+	switch frozen := g.frozen(g.Now); {
+	case g.closed != "":
+		return Hold{Reason: InvalidPlan, Message: g.closed}
+	case frozen != nil:
+		message := "frozen until " + timeText(frozen.to)
+		if frozen.reason != "" {
+			message += ": " + frozen.reason
+		}
+		return Hold{Reason: Frozen, Until: frozen.to, Message: message}
+	case g.earlier != "":
+		return Hold{Reason: EarlierStage, Message: "waits for " + nameOf(g.earlier)}
+	case s.approval && !g.Approved(s.name):
+		return Hold{Reason: WaitsForApproval, Message: "waits for approval"}
+	}
+	return Hold{}
+}
+
+// holdOutside holds all clusters if the stage does not start, and else those of which no window is open. While there are
+// windows, or stages are kept apart, it holds those that are away too: they would receive the template whenever they
+// return. It returns what holds clusters outside their windows.
+func (g *gate) holdOutside(parts []part, entry Hold, apart bool) (windows Hold) {
+	outside := 0
+	holdAll(parts, func(name string) bool {
+		if entry.Reason != "" {
+			return true
+		}
+		state := g.openings.of(g.Site(name))
+		if state.open {
+			g.staged.OpenUntil = Earlier(g.staged.OpenUntil, state.change)
+			return false
+		}
+		outside++
+		windows.Until = Earlier(windows.Until, state.change)
+		return true
+	})
+	if apart || len(g.windows) > 0 {
+		for _, p := range parts {
+			for name, c := range p.clusters {
+				if c.Status == ToApply && c.Away {
+					c.Held = true
+					p.clusters[name] = c
+				}
+			}
+		}
+	}
+	if outside > 0 {
+		windows.Reason, windows.Message = OutsideWindow, fmt.Sprintf("%d clusters are outside their window, and the next opens %s", outside, timeText(windows.Until))
+		if windows.Until.IsZero() {
+			windows.Message = fmt.Sprintf("the windows of %d clusters do not open: no cluster claim names their time zone, or the schedule no time", outside)
+		}
+	}
+	return windows
+}
+
+// holdAll holds the clusters without the template for which held returns true.
+func holdAll(parts []part, held func(name string) bool) {
+	for _, p := range parts {
+		for name, c := range p.clusters {
+			if c.Status == ToApply && held(name) {
+				c.Held = true
+				p.clusters[name] = c
+			}
+		}
+	}
+}
+
+// run has the strategies decide about a stage.
+func (g *gate) run(parts []part) []decider {
+	deciders := make([]decider, len(parts))
+	for i, p := range parts {
+		deciders[i] = g.Targets[i].Strategy.decide(p.groups, p.clusters, g.Now)
+	}
+	return deciders
+}
+
+func starts(deciders []decider) bool {
+	return slices.ContainsFunc(deciders, func(d decider) bool { return len(d.Start) > 0 })
+}
+
+func stopped(deciders []decider) bool {
+	return slices.ContainsFunc(deciders, func(d decider) bool { return len(d.Exceeded) > 0 })
+}
+
+// tally returns the tally of clusters of a part. Of those that went away with the template it excuses as many as have
+// succeeded, as in a group of ProgressivePerGroup.
+func (g *gate) tally(i int, p part, names []string) tally {
+	d := decider{Strategy: g.Targets[i].Strategy, clusters: p.clusters, now: g.Now}
+	t := d.count(names, func(t tally) int { return t.succeeded })
+	g.requeueAt = Earlier(g.requeueAt, Earlier(d.timeOutAt, d.minSuccessAt))
+	return t
+}
+
+// maxTurns is how many failure domains are tried in the order of their names for one that the strategies let start.
+const maxTurns = 16
+
+// keepApart has the strategies decide with all failure domains held but one: the one in progress or, if none is, the first
+// of those that may start. A domain is in progress while a cluster of it holds a slot, as in the sequence of Progressive.
+func (g *gate) keepApart(s stage, parts []part, together []decider) []decider {
+	domain := func(name string) string {
+		value, ok := g.Site(name).Labels[s.apart]
+		if !ok {
+			return ""
+		}
+		return "=" + value
+	}
+	var may, busy []string
+	for i, p := range parts {
+		members := make(map[string][]string)
+		for _, name := range p.names {
+			members[domain(name)] = append(members[domain(name)], name)
+			if c := p.clusters[name]; c.Status == ToApply && !c.Held {
+				may = append(may, domain(name))
+			}
+		}
+		for of, names := range members {
+			if t := g.tally(i, p, names); t.inProgress+len(t.failed) > 0 {
+				busy = append(busy, of)
+			}
+		}
+	}
+	only := func(turn string) []decider {
+		held := make([]part, 0, len(parts))
+		for _, p := range parts {
+			p.clusters = maps.Clone(p.clusters)
+			held = append(held, p)
+		}
+		holdAll(held, func(name string) bool { return domain(name) != turn })
+		return g.run(held)
+	}
+	slices.Sort(busy)
+	switch busy = slices.Compact(busy); len(busy) {
+	case 0:
+	case 1:
+		return only(busy[0])
+	default: // clusters came back, or their labels have changed
+		return only("none of them")
+	}
+	slices.Sort(may)
+	for _, turn := range first(slices.Compact(may), maxTurns) {
+		if deciders := only(turn); starts(deciders) {
+			return deciders
+		}
+	}
+	at := slices.IndexFunc(together, func(d decider) bool { return len(d.Start) > 0 })
+	return only(domain(together[at].Start[0]))
+}
+
+// add adds the result for another stage.
+func (d *decider) add(stage *decider) {
+	d.Start, d.Rollout, d.Waiting = append(d.Start, stage.Start...), append(d.Rollout, stage.Rollout...), append(d.Waiting, stage.Waiting...)
+	d.Failed, d.TimedOut, d.Soaking = append(d.Failed, stage.Failed...), append(d.TimedOut, stage.TimedOut...), append(d.Soaking, stage.Soaking...)
+	if len(d.Exceeded) == 0 {
+		d.Exceeded = stage.Exceeded
+	}
+	d.Missing = stage.Missing
+	d.proven = d.proven || stage.proven
+	d.total, d.finished, d.absent = d.total+stage.total, d.finished+stage.finished, d.absent+stage.absent
+	d.timeOutAt, d.minSuccessAt = Earlier(d.timeOutAt, stage.timeOutAt), Earlier(d.minSuccessAt, stage.minSuccessAt)
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
+func timeText(at time.Time) string { return at.UTC().Format(time.RFC3339) }
+
+// nameOf returns "stage canary", or what the clusters are called that no stage selects.
+func nameOf(stage string) string {
+	if stage == OtherClusters {
+		return stage
+	}
+	return "stage " + stage
+}
