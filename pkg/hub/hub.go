@@ -136,7 +136,7 @@ type Config struct {
 	// PendingDelay is how long a work may go without an answer of its cluster before its status says
 	// why; 0 or less: 5s.
 	PendingDelay time.Duration
-	// Audit gets a record for each spec published and each status received; default none.
+	// Audit gets a record for each spec published, each status received, and each approval that a rollout acts on; default none.
 	Audit *audit.Log
 	// ClusterGroupLabel is the label of ManagedClusters by whose value works are counted in metrics, for
 	// MaxClusterGroups values, default 20; default: all works are counted together.

@@ -46,6 +46,8 @@ const (
 	// DryRun is the question of a source what a work would change: a record for the question, and one for
 	// each object that the answer tells of, with its result.
 	DryRun Event = "dryrun"
+	// Approve is that the hub has started what somebody approved.
+	Approve Event = "approve"
 )
 
 // Record is one line. Empty fields are left out.
@@ -80,6 +82,10 @@ type Record struct {
 	LeftOut int `json:"leftOut,omitempty"`
 	// Reason is a word of a closed list, never the text of an error, which may hold values.
 	Reason string `json:"reason,omitempty"`
+	// Stage, Revision and Note, the words of who approved, are of Approve.
+	Stage    string `json:"stage,omitempty"`
+	Revision int64  `json:"revision,omitempty"`
+	Note     string `json:"note,omitempty"`
 }
 
 // Config configures [Open].

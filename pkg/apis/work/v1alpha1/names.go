@@ -36,6 +36,10 @@ const (
 	PreviewedAnnotationKey = "workwire.dev/previewed"
 )
 
+// RolloutPlanAnnotationKey annotates a ManifestWorkReplicaSet with the name of the RolloutPlan, in its namespace, that says
+// in which order and when its template reaches the clusters.
+const RolloutPlanAnnotationKey = "workwire.dev/rollout-plan"
+
 // AllowRemovalsAnnotationKey annotates a ManifestWorkReplicaSet with the number of works whose deletion may
 // go on although the condition RemovalsHeld holds it.
 const AllowRemovalsAnnotationKey = "workwire.dev/allow-removals"
@@ -71,6 +75,9 @@ const (
 	// ManifestWorkReplicaSetConditionOverridesRendered is False while WorkOverrides of the set fail for some clusters. A
 	// set without WorkOverrides does not have the condition.
 	ManifestWorkReplicaSetConditionOverridesRendered = "OverridesRendered"
+	// ManifestWorkReplicaSetConditionStaged is True when every stage of the RolloutPlan of the set is complete. Its message
+	// has a line for each stage. A set without a plan does not have it.
+	ManifestWorkReplicaSetConditionStaged = "Staged"
 	// ManifestWorkReplicaSetConditionStopped is True while failures stop the rollout. A set whose
 	// rollout never stopped does not have it.
 	ManifestWorkReplicaSetConditionStopped = "Stopped"
@@ -95,7 +102,7 @@ const (
 	ReasonComplete = "Complete"
 	// ReasonRollingOut (Progressing True): clusters have yet to get the template, or to succeed.
 	ReasonRollingOut = "RollingOut"
-	// ReasonSoaking (Progressing True): all that the rollout waits for is minSuccessTime.
+	// ReasonSoaking (Progressing True): all that the rollout waits for is minSuccessTime, or the soak time of a stage.
 	ReasonSoaking = "Soaking"
 	// ReasonPaused (Progressing Unknown): the annotation workwire.dev/paused holds the rollout.
 	ReasonPaused = "Paused"
@@ -114,6 +121,14 @@ const (
 	ReasonInvalidAnnotation = "InvalidAnnotation"
 	// ReasonOverrideFailed (OverridesRendered, Progressing False): the message names cluster, rule and expression.
 	ReasonOverrideFailed = "OverrideFailed"
+	// ReasonWaitsForApproval (Progressing True): the next stage of the RolloutPlan waits until somebody approves it.
+	ReasonWaitsForApproval = "WaitsForApproval"
+	// ReasonOutsideWindow (Progressing True): no window of the RolloutPlan is open for the clusters that come next.
+	ReasonOutsideWindow = "OutsideWindow"
+	// ReasonFrozen (Progressing True): the RolloutPlan has a freeze now.
+	ReasonFrozen = "Frozen"
+	// ReasonInvalidPlan (Progressing, Staged False): the RolloutPlan does not exist, or is invalid. Nothing starts.
+	ReasonInvalidPlan = "InvalidPlan"
 	// ReasonNoClusters (Progressing False): no cluster is chosen.
 	ReasonNoClusters = "NoClusters"
 	// ReasonInvalid (Progressing False): the set, a strategy or a placement must be changed first.

@@ -1,6 +1,7 @@
 package replicaset
 
 import (
+	"cmp"
 	"strings"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
@@ -19,7 +20,7 @@ func (r *placementRollout) noteBlocker(name string, cluster rollout.Cluster, wor
 	if !current || cluster.Away || len(r.blockers) >= maxBlockers || cluster.Status != rollout.Progressing && cluster.Status != rollout.Failed {
 		return
 	}
-	if text := blocker(work); text != "" {
+	if text := cmp.Or(r.testing[name], blocker(work)); text != "" {
 		r.blockers = append(r.blockers, name+": "+text)
 	}
 }

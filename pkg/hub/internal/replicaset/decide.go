@@ -14,6 +14,7 @@ import (
 	clusterv1beta1 "github.com/workwire/workwire/pkg/apis/cluster/v1beta1"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
+	workwirev1alpha1 "github.com/workwire/workwire/pkg/apis/workwire/v1alpha1"
 	"github.com/workwire/workwire/pkg/hub/internal/clustersets"
 	"github.com/workwire/workwire/pkg/hub/internal/controller"
 	"github.com/workwire/workwire/pkg/hub/internal/rollout"
@@ -45,6 +46,9 @@ type input struct {
 	clock *walltime.Clock // of the times that are stored; nil: it never steps
 	// unwritten is which works could not be written, and why; empty: all could.
 	unwritten string
+	// staging is the RolloutPlan of the set; nil if it names none. staged is its decision, nil on the way back.
+	staging *staging
+	staged  *rollout.Staged
 	// overriding is what WorkOverrides make of the template for each cluster; nil if there are none.
 	overriding *overriding
 	// compared is which specs are the template, by [works.SpecKey].
@@ -90,6 +94,12 @@ type plan struct {
 	invalid string
 	// requeueAt is when to decide again without a change; zero means never.
 	requeueAt time.Time
+	// openUntil is when clusters must not start any more; zero means never.
+	openUntil time.Time
+	// unsettled reports that decisions of a placement are being written, so that nobody knows who is in a stage.
+	unsettled bool
+	// acted are the approvals that the plan acts on for the first time.
+	acted []workwirev1alpha1.Approval
 }
 
 // placementRollout is the state of the rollout to the clusters of one placement.
@@ -100,8 +110,8 @@ type placementRollout struct {
 	// decision is empty unless decided is set.
 	decided  bool
 	decision rollout.Decision
-	// selected and groups are the numbers of clusters and groups in the status of the placement.
-	selected, groups int
+	// selected and decisionGroups are the numbers of clusters and groups in the status of the placement.
+	selected, decisionGroups int
 	// chosen is the number of clusters in the decisions of the placement.
 	chosen int
 	// outside are those of them, sorted, that are out of the reach of the set's namespace, whoever has
@@ -122,6 +132,13 @@ type placementRollout struct {
 	// number of them all.
 	waits   []string
 	waiting int
+	// testing says which tests are not true, and why, by cluster.
+	testing map[string]string
+
+	groups    []rollout.Group
+	errGroups error
+	strategy  rollout.Strategy
+	states    map[string]rollout.Cluster // of the chosen clusters
 }
 
 // decide returns the plan for a set that is not being deleted.
@@ -157,15 +174,19 @@ func decide(in input) plan {
 	for _, work := range surplus {
 		p.remove(work)
 	}
-	var unselected []*workv1.ManifestWork
 	for _, placement := range in.placements {
-		r, left := p.planPlacement(in, placement, assigned[placement.ref.Name])
-		p.rollouts, unselected = append(p.rollouts, r), append(unselected, left...)
-		p.requeueAt = rollout.Earlier(p.requeueAt, r.decision.RequeueAt)
+		p.rollouts = append(p.rollouts, observe(in, placement, assigned[placement.ref.Name]))
+	}
+	in.staged = p.decideRollouts(in)
+	var unselected []*workv1.ManifestWork
+	for i, placement := range in.placements {
+		unselected = append(unselected, p.planPlacement(in, placement, &p.rollouts[i], assigned[placement.ref.Name])...)
+		p.requeueAt = rollout.Earlier(p.requeueAt, p.rollouts[i].decision.RequeueAt)
 	}
 	in.back = p.goBack(in)
 	summarize(&p.status, p.rollouts, in)
 	setOverridden(&p.status, in, p.rollouts)
+	setStaged(&p.status, in)
 	p.removeUnselected(in, unselected)
 	setReady(&p.status, in)
 	return p
@@ -210,33 +231,53 @@ func deleting(work *workv1.ManifestWork) int {
 	return 0
 }
 
-// planPlacement plans the rollout to the clusters of a placement. works are the assigned works by
-// cluster. It also returns those whose cluster is no longer selected.
-func (p *plan) planPlacement(in input, placement placement, works map[string]*workv1.ManifestWork) (
-	r placementRollout, unselected []*workv1.ManifestWork,
-) {
-	name := placement.ref.Name
-	r = placementRollout{
-		placement: name, selected: int(placement.object.Status.NumberOfSelectedClusters),
-		groups: len(placement.object.Status.DecisionGroups), clusters: make(map[rollout.Status]int),
+// observe returns what there is of a placement before anything is decided. works are the assigned works by cluster.
+func observe(in input, placement placement, works map[string]*workv1.ManifestWork) placementRollout {
+	r := placementRollout{
+		placement: placement.ref.Name, selected: int(placement.object.Status.NumberOfSelectedClusters),
+		decisionGroups: len(placement.object.Status.DecisionGroups), clusters: make(map[rollout.Status]int),
 	}
-	groups, errGroups := rollout.GroupsOf(placement.object, placement.decisions)
-	strategy, errStrategy := rollout.Parse(&placement.ref.RolloutStrategy)
-	if err := errors.Join(errGroups, errStrategy); err != nil {
-		r.err = fmt.Errorf("placement %s: %w", name, err)
+	var errStrategy error
+	r.groups, r.errGroups = rollout.GroupsOf(placement.object, placement.decisions)
+	r.strategy, errStrategy = rollout.Parse(&placement.ref.RolloutStrategy)
+	if err := errors.Join(r.errGroups, errStrategy); err != nil {
+		r.err = fmt.Errorf("placement %s: %w", r.placement, err)
 	}
-	chosen := r.observe(in, groups, works)
-	if r.err == nil {
-		r.decided, r.decision = true, strategy.Decide(groups, chosen, in.now)
-		for _, missing := range r.decision.Missing {
-			if missing.GroupName != "" {
-				r.err = fmt.Errorf("placement %s: mandatory decision group %q does not exist", name, missing.GroupName)
+	r.states = r.observe(in, works)
+	return r
+}
+
+// decideRollouts decides about the clusters of each placement, by the RolloutPlan of the set if it has one, whose decision it
+// returns.
+func (p *plan) decideRollouts(in input) *rollout.Staged {
+	var staged *rollout.Staged
+	if in.staging != nil && in.revisions.Served == 0 { // the way back runs through no stages
+		staged = p.decideStages(in)
+	} else {
+		for i := range p.rollouts {
+			if r := &p.rollouts[i]; r.err == nil {
+				r.decided, r.decision = true, r.strategy.Decide(r.groups, r.states, in.now)
 			}
 		}
 	}
+	for i := range p.rollouts {
+		r := &p.rollouts[i]
+		for _, missing := range r.decision.Missing {
+			if missing.GroupName != "" {
+				r.err = fmt.Errorf("placement %s: mandatory decision group %q does not exist", r.placement, missing.GroupName)
+			}
+		}
+	}
+	return staged
+}
+
+// planPlacement plans the works of the clusters of a placement. works are the assigned works by cluster. It returns those
+// whose cluster is no longer selected.
+func (p *plan) planPlacement(in input, placement placement, r *placementRollout, works map[string]*workv1.ManifestWork) (unselected []*workv1.ManifestWork) {
+	name, chosen := placement.ref.Name, r.states
 	// While the decisions are being written, a later group may exist before the first one. The
 	// status of the placement is written last: no cluster starts until both agree.
-	if r.chosen == r.selected && !workv1.IsPaused(in.set) && in.held == "" {
+	if r.chosen == r.selected && !p.unsettled && !workv1.IsPaused(in.set) && in.held == "" {
 		for _, cluster := range r.decision.Start {
 			if set := in.setFor(cluster); set != nil {
 				p.startCluster(set, name, cluster, works, in.now)
@@ -253,19 +294,19 @@ func (p *plan) planPlacement(in input, placement placement, works map[string]*wo
 			if change, changed := labelChange(work, metadata); changed && !r.isOutside(cluster) {
 				p.changes = append(p.changes, change)
 			}
-		} else if errGroups == nil && !absent[cluster] { // otherwise it is unknown whether the cluster was chosen
+		} else if r.errGroups == nil && !absent[cluster] { // otherwise it is unknown whether the cluster was chosen
 			unselected = append(unselected, work)
 		}
 	}
 	slices.SortFunc(p.changes[planned:], func(a, b change) int { return cmp.Compare(a.work.Namespace, b.work.Namespace) })
 	slices.SortFunc(unselected, func(a, b *workv1.ManifestWork) int { return cmp.Compare(a.Namespace, b.Namespace) })
-	return r, unselected
+	return unselected
 }
 
 // observe returns the states of the chosen clusters, and counts them.
-func (r *placementRollout) observe(in input, groups []rollout.Group, works map[string]*workv1.ManifestWork) map[string]rollout.Cluster {
+func (r *placementRollout) observe(in input, works map[string]*workv1.ManifestWork) map[string]rollout.Cluster {
 	chosen := make(map[string]rollout.Cluster, len(works))
-	for _, group := range groups {
+	for _, group := range r.groups {
 		succeeded := 0
 		for _, cluster := range group.Clusters {
 			state, known := chosen[cluster]
@@ -276,6 +317,7 @@ func (r *placementRollout) observe(in input, groups []rollout.Group, works map[s
 				}
 				var current bool
 				state, current = in.clusterState(r.placement, cluster, presence, works)
+				state = r.test(in, cluster, state, works[cluster])
 				chosen[cluster] = state
 				if !presence.refused && !presence.outside && in.overriding.fails(cluster) {
 					r.unrendered = append(r.unrendered, cluster)

@@ -30,6 +30,7 @@ import (
 	"github.com/workwire/workwire/pkg/hub/internal/controller"
 	"github.com/workwire/workwire/pkg/hub/internal/works"
 	"github.com/workwire/workwire/pkg/runtime/kube"
+	"github.com/workwire/workwire/pkg/security/audit"
 	"github.com/workwire/workwire/test/kit"
 	"github.com/workwire/workwire/test/kit/controlplane"
 )
@@ -46,6 +47,7 @@ type env struct {
 	client    versioned.Interface
 	namespace string
 	clusters  []string // in their order
+	audit     *audit.Log
 
 	mu    sync.Mutex
 	clock time.Time // guarded by mu
@@ -167,7 +169,7 @@ func (e *env) startWith(intercept func(http.RoundTripper, *http.Request) (*http.
 	r.requests = kit.CountRequests(config)
 	var informers *controller.Informers
 	r.Controller, informers = newController(e.t, Config{
-		Client: versioned.NewForConfigOrDie(config), Core: kubernetes.NewForConfigOrDie(config).CoreV1(), Recorder: r.events, Now: e.now, Registerer: r.registry,
+		Client: versioned.NewForConfigOrDie(config), Core: kubernetes.NewForConfigOrDie(config).CoreV1(), Recorder: r.events, Now: e.now, Registerer: r.registry, Audit: e.audit,
 	})
 	stopInformers := kit.Run(e.t, "informers", informers.Run)
 	stopController := kit.Run(e.t, "controller", r.Run)
@@ -349,6 +351,12 @@ func (e *env) reportConditions(work *workv1.ManifestWork, conditions ...string) 
 			LastTransitionTime: metav1.NewTime(e.now()),
 		})
 	}
+	e.patchStatus(work)
+}
+
+// patchStatus writes the status of a work.
+func (e *env) patchStatus(work *workv1.ManifestWork) {
+	e.t.Helper()
 	client := e.client.WorkV1().ManifestWorks(work.Namespace)
 	patch, err := kube.JSONPatch{{Op: "add", Path: "/status", Value: work.Status}}.Encode()
 	if err == nil {

@@ -34,7 +34,7 @@ func (r *placementRollout) noteWait(name string, cluster rollout.Cluster, work *
 	case cluster.Away:
 		why = "away since " + cluster.PresenceSince.UTC().Format(time.RFC3339)
 	default:
-		why = cmp.Or(blocker(work), unexplained(cluster, work))
+		why = cmp.Or(r.testing[name], blocker(work), unexplained(cluster, work))
 	}
 	r.waiting++
 	if len(r.waits) < maxBlockers {
@@ -105,7 +105,8 @@ func setReady(status *workv1alpha1.ManifestWorkReplicaSetStatus, in input) {
 // may be on their way.
 func stalled(set *workv1alpha1.ManifestWorkReplicaSet, reason string) bool {
 	switch reason {
-	case workv1alpha1.ReasonStopped, workv1alpha1.ReasonRolledBack, workv1alpha1.ReasonOverrideFailed, workv1alpha1.ManifestWorkReplicaSetConditionRemovalsHeld:
+	case workv1alpha1.ReasonStopped, workv1alpha1.ReasonRolledBack, workv1alpha1.ReasonOverrideFailed, workv1alpha1.ReasonInvalidPlan,
+		workv1alpha1.ManifestWorkReplicaSetConditionRemovalsHeld:
 		return true
 	case workv1alpha1.ReasonInvalid:
 		return validateNames(set) != "" || slices.ContainsFunc(set.Spec.PlacementRefs, func(ref workv1alpha1.LocalPlacementReference) bool {
@@ -147,6 +148,11 @@ func progress(in input, rollouts []placementRollout, complete bool, err error) m
 	case waitsForPreview(in, rollouts):
 		c.Status, c.Reason = metav1.ConditionUnknown, workv1alpha1.ReasonWaitsForPreview
 		c.Message = joinTexts(text, in.held, waitsMessage(rollouts))
+	case in.staged != nil && in.staged.Hold.Reason != "":
+		c.Reason, c.Message = string(in.staged.Hold.Reason), joinTexts(text, in.staged.Hold.String(), waitsMessage(rollouts), skippedMessage(rollouts), unrenderedMessage(in, rollouts))
+		if in.staged.Hold.Reason != rollout.InvalidPlan {
+			c.Status = metav1.ConditionTrue
+		}
 	case n.soaking > 0 && n.started == 0 && n.unfinished == 0:
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, workv1alpha1.ReasonSoaking, joinTexts(text, soakMessage(rollouts))
 	case n.unrendered > 0 && n.started == 0 && n.unfinished == 0 && n.soaking == 0:

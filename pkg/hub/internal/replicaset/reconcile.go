@@ -52,9 +52,10 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (r
 		c.Spent(key, time.Since(deciding))
 		return again, nil
 	}
+	c.stage(set, s)
 	p := decide(input{
 		set: served, own: set, revisions: revisions, hash: s.history.hash, missing: missing, placements: placements, works: c.worksOf(set), workByName: c.unownedWork, reach: reach,
-		presence: func(cluster string) presence { return c.presence(cluster, reach) }, cluster: c.cluster, asked: s.edited(set, placements, now), unwritten: s.unwritten(), overriding: s.overriding, now: now, clock: c.clock,
+		presence: func(cluster string) presence { return c.presence(cluster, reach) }, cluster: c.cluster, asked: s.edited(set, placements, now), unwritten: s.unwritten(), overriding: s.overriding, staging: s.staging, now: now, clock: c.clock,
 	})
 	c.Spent(key, time.Since(deciding)) // a look at each work of the set
 	if err = c.updateStatus(ctx, set, &p.status); err == nil {
@@ -63,6 +64,9 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (r
 	}
 	if p.revisions.Served != revisions.Served { // the changes are of the template that it goes back from
 		return interval, err
+	}
+	if s.staging != nil {
+		s.staging.openUntil = p.openUntil
 	}
 	c.writeAll(ctx, set, p.changes, s)
 	return s.requeueAfter(p.requeueAt, now), err

@@ -24,9 +24,11 @@ import (
 	"github.com/workwire/workwire/pkg/hub/internal/controller"
 	"github.com/workwire/workwire/pkg/hub/internal/watchedvalues"
 	"github.com/workwire/workwire/pkg/hub/internal/works"
+	"github.com/workwire/workwire/pkg/hub/internal/worktest"
 	"github.com/workwire/workwire/pkg/overrides"
 	"github.com/workwire/workwire/pkg/runtime/required"
 	"github.com/workwire/workwire/pkg/runtime/walltime"
+	"github.com/workwire/workwire/pkg/security/audit"
 )
 
 // DefaultWorkers is the default of Config.Workers.
@@ -37,7 +39,7 @@ const interval = 200 * time.Millisecond
 
 // Config configures a [Controller].
 type Config struct {
-	// Informers provide sets, WorkOverrides, Placements, PlacementDecisions and ManagedClusters; required.
+	// Informers provide sets, WorkOverrides, RolloutPlans, Placements, PlacementDecisions and ManagedClusters; required.
 	Informers *controller.Informers
 	// Bindings decide which clusters a set may reach, by its namespace; required.
 	Bindings *clustersets.Bindings
@@ -49,6 +51,8 @@ type Config struct {
 	Core corev1client.CoreV1Interface
 	// Recorder gets events on sets; default none.
 	Recorder record.EventRecorder
+	// Audit gets a record for each approval that a rollout acts on; default none.
+	Audit *audit.Log
 	// Now returns the time for rollouts; default time.Now.
 	Now func() time.Time
 	// Logger gets a line about each failure, and about each rollout that is complete or stopped;
@@ -73,6 +77,8 @@ type Controller struct {
 	clusters   *controller.Cache[*clusterv1.ManagedCluster]
 	overrides  *controller.Cache[*workwirev1alpha1.WorkOverride]
 	compiler   *overrides.Compiler
+	plans      *controller.Cache[*workwirev1alpha1.RolloutPlan]
+	tester     *worktest.Compiler
 	values     *watchedvalues.Watcher // nil without Config.Core
 	clock      *walltime.Clock        // of the times that are stored
 	writers    chan struct{}          // limits the works that are written at a time
@@ -95,19 +101,23 @@ func New(cfg Config) (*Controller, error) {
 	c.overrides = cfg.Informers.WorkOverrides()
 	var errCompiler, err error
 	c.compiler, errCompiler = overrides.NewCompiler()
+	c.plans = cfg.Informers.RolloutPlans()
+	var errTester error
+	c.tester, errTester = worktest.NewCompiler()
 	c.Controller, err = controller.New(controller.Config[types.NamespacedName]{
 		Name: "replicasets", Reconcile: c.reconcile, Interval: interval, Queues: cfg.Queues, Logger: cfg.Logger,
 		Watches: append([]controller.Watch{
 			controller.On(c.sets, c.setChanged), controller.On(c.placements, c.placementChanged),
 			controller.On(c.decisions, c.decisionChanged), controller.On(c.clusters, c.clusterChanged),
 			controller.On(cfg.Works.Cache, c.workChanged), controller.On(c.overrides, c.overrideChanged),
+			controller.On(c.plans, c.planChanged),
 		}, cfg.Bindings.Watch(c.reachChanged)...),
 	})
 	if cfg.Core != nil {
 		c.values = watchedvalues.New(watchedvalues.Config{Client: cfg.Core, Changed: func(set types.NamespacedName) { c.Add(set) }, Logger: cfg.Logger})
 	}
 	m := c.metrics
-	err = errors.Join(err, errCompiler, c.addIndexers(), controller.Register(cfg.Registerer, m.reconciles, m.works, m.statuses, m.sets, m.clusters))
+	err = errors.Join(err, errCompiler, errTester, c.addIndexers(), controller.Register(cfg.Registerer, m.reconciles, m.works, m.statuses, m.sets, m.clusters))
 	if err != nil {
 		return nil, fmt.Errorf("replicaset: %w", err)
 	}
@@ -149,6 +159,7 @@ type state struct {
 	edits           map[string]edit                  // by placement; of the set under the empty name
 	history         history                          // of the set's templates
 	overriding      *overriding                      // nil without WorkOverrides
+	staging         *staging                         // nil without a RolloutPlan
 	counted         gaugeValues                      // the share of the set in the metrics
 }
 

@@ -52,7 +52,7 @@ func summarize(status *workv1alpha1.ManifestWorkReplicaSetStatus, rollouts []pla
 	for _, r := range rollouts {
 		status.PlacementsSummary = append(status.PlacementsSummary, workv1alpha1.PlacementSummary{
 			Name:                    r.placement,
-			AvailableDecisionGroups: fmt.Sprintf("%d (%d / %d clusters applied)", r.groups, r.summary.Total, r.selected),
+			AvailableDecisionGroups: fmt.Sprintf("%d (%d / %d clusters applied)", r.decisionGroups, r.summary.Total, r.selected),
 			Summary:                 r.summary,
 		})
 		status.Summary.Total += r.summary.Total

@@ -33,7 +33,7 @@ const (
 
 func (c *Controller) addIndexers() error {
 	return errors.Join(
-		c.sets.AddIndexers(cache.Indexers{byPlacement: indexPlacementRefs}),
+		c.sets.AddIndexers(cache.Indexers{byPlacement: indexPlacementRefs, byPlan: indexPlan}),
 		c.overrides.AddIndexers(cache.Indexers{bySet: indexSet}),
 		c.decisions.AddIndexers(cache.Indexers{byPlacementLabel: indexPlacementLabel, byCluster: indexClusters}),
 	)
@@ -90,6 +90,7 @@ func steered(before, after *workv1alpha1.ManifestWorkReplicaSet) bool {
 var steering = []string{
 	workv1alpha1.AllowRemovalsAnnotationKey, workv1alpha1.RolloutSuccessAnnotationKey,
 	workv1.PausedAnnotationKey, workwirev1alpha1.RevisionHistoryLimitAnnotationKey,
+	workv1alpha1.RolloutPlanAnnotationKey, workwirev1alpha1.ApprovalsAnnotationKey,
 	workv1alpha1.OnFailureAnnotationKey, workwirev1alpha1.ServedRevisionAnnotationKey,
 	workv1alpha1.PreviewAnnotationKey, workv1alpha1.PreviewLimitAnnotationKey, workv1alpha1.PreviewedAnnotationKey, workwirev1alpha1.ApprovalsAnnotationKey,
 }
@@ -147,6 +148,9 @@ func (c *Controller) clusterChanged(before, after *clusterv1.ManagedCluster) {
 		if c.overrides.Len() > 0 && !overrides.SameCluster(before, after) {
 			c.addOverridden(after.Name)
 		}
+		if c.plans.Len() > 0 && !apiequality.Semantic.DeepEqual(before.Status.ClusterClaims, after.Status.ClusterClaims) {
+			c.addPlanned(after.Name)
+		}
 		return
 	}
 	placements := sets.New[string]()
@@ -167,7 +171,7 @@ func selectedAlike(a, b *clusterv1.ManagedCluster) bool {
 func (c *Controller) workChanged(before, after *workv1.ManifestWork) {
 	if before != nil && after != nil && before.UID == after.UID && before.Generation == after.Generation &&
 		maps.Equal(before.Labels, after.Labels) && before.DeletionTimestamp.Equal(after.DeletionTimestamp) &&
-		apiequality.Semantic.DeepEqual(before.Status.Conditions, after.Status.Conditions) {
+		apiequality.Semantic.DeepEqual(before.Status.Conditions, after.Status.Conditions) && !c.tests(after) {
 		return
 	}
 	for _, work := range []*workv1.ManifestWork{before, after} {

@@ -41,7 +41,7 @@ func (c *Controller) writeAll(ctx context.Context, set *workv1alpha1.ManifestWor
 	due := s.due(changes, now)
 	errs := c.writeParallel(ctx, due, func() bool {
 		latest, ok := c.sets.Latest(controller.KeyOf(set))
-		return ok && (steered(set, latest) || set.DeletionTimestamp == nil && c.overriddenOtherwise(set, s))
+		return ok && (steered(set, latest) || set.DeletionTimestamp == nil && (c.overriddenOtherwise(set, s) || c.stagedOtherwise(set, s)))
 	})
 	if ctx.Err() != nil {
 		return len(changes)

@@ -1,0 +1,356 @@
+package replicaset
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
+	workwirev1alpha1 "github.com/workwire/workwire/pkg/apis/workwire/v1alpha1"
+	"github.com/workwire/workwire/pkg/hub/internal/controller"
+	"github.com/workwire/workwire/pkg/hub/internal/rollout"
+	"github.com/workwire/workwire/pkg/hub/internal/works"
+	"github.com/workwire/workwire/pkg/hub/internal/worktest"
+	"github.com/workwire/workwire/pkg/security/audit"
+)
+
+const (
+	// byPlan indexes sets by "<namespace>/<name>" of their RolloutPlan.
+	byPlan = "plan"
+	// maxTestTime is how long one reconcile tests works. What is left follows in the next, and is not true before.
+	maxTestTime = 2 * time.Second
+)
+
+// staging is the RolloutPlan of a set, and the results of its tests. The reconcile of the set owns it.
+type staging struct {
+	version   planVersion
+	plan      *rollout.Plan
+	tests     [][]worktest.Test                // by stage
+	results   map[types.NamespacedName]*tested // by work
+	openUntil time.Time                        // of the last decision: when clusters must not start any more
+
+	// Of the decision that is being made.
+	testUntil time.Time // when no more works are tested
+	requeueAt time.Time // when tests time out, or are run that there was no time for
+}
+
+// planVersion identifies what a RolloutPlan says; the zero value is one that does not exist.
+type planVersion struct {
+	name       string
+	uid        types.UID
+	generation int64
+}
+
+// tested is the result of the tests of a work.
+type tested struct {
+	uid      types.UID
+	version  string
+	stage    int
+	failures []worktest.Failure
+}
+
+func indexPlan(object any) ([]string, error) {
+	if set, ok := object.(*workv1alpha1.ManifestWorkReplicaSet); ok {
+		if name := set.Annotations[workv1alpha1.RolloutPlanAnnotationKey]; name != "" {
+			return []string{set.Namespace + "/" + name}, nil
+		}
+	}
+	return nil, nil
+}
+
+// planOf returns the RolloutPlan of a set, and its version; nil if there is none.
+func (c *Controller) planOf(set *workv1alpha1.ManifestWorkReplicaSet) (*workwirev1alpha1.RolloutPlan, planVersion) {
+	version := planVersion{name: set.Annotations[workv1alpha1.RolloutPlanAnnotationKey]}
+	if version.name == "" {
+		return nil, version
+	}
+	plan, ok := c.plans.Get(types.NamespacedName{Namespace: set.Namespace, Name: version.name})
+	if !ok {
+		return nil, version
+	}
+	version.uid, version.generation = plan.UID, plan.Generation
+	return plan, version
+}
+
+// stage brings the staging of a set up to date, nil if the set names no RolloutPlan.
+func (c *Controller) stage(set *workv1alpha1.ManifestWorkReplicaSet, s *state) {
+	object, version := c.planOf(set)
+	if version.name == "" {
+		s.staging = nil
+		return
+	}
+	if s.staging == nil || s.staging.version != version {
+		s.staging = newStaging(version, object, c.tester)
+	}
+	s.staging.testUntil, s.staging.requeueAt = time.Now().Add(maxTestTime), time.Time{}
+}
+
+// newStaging compiles a RolloutPlan, nil if it does not exist. Of one that is wrong nothing starts.
+func newStaging(version planVersion, object *workwirev1alpha1.RolloutPlan, tester *worktest.Compiler) *staging {
+	g := &staging{version: version, results: make(map[types.NamespacedName]*tested)}
+	if object == nil {
+		g.plan = rollout.Closed(fmt.Sprintf("RolloutPlan %s does not exist, and nothing starts until it does", version.name))
+		return g
+	}
+	plan, err := rollout.ParsePlan(&object.Spec)
+	for _, stage := range object.Spec.Stages {
+		tests, errTests := tester.Compile(stage.Tests)
+		if errTests != nil {
+			err = errors.Join(err, fmt.Errorf("stage %s: %w", stage.Name, errTests))
+		}
+		g.tests = append(g.tests, tests)
+	}
+	if g.plan = plan; err != nil {
+		g.plan, g.tests = rollout.Closed(fmt.Sprintf("RolloutPlan %s is invalid, and nothing starts: %v", version.name, err)), nil
+	}
+	return g
+}
+
+// stagedOtherwise reports whether the RolloutPlan of a set is no longer that of its last decision, or clusters must not
+// start any more.
+func (c *Controller) stagedOtherwise(set *workv1alpha1.ManifestWorkReplicaSet, s *state) bool {
+	_, version := c.planOf(set)
+	if s.staging == nil {
+		return version.name != ""
+	}
+	until := s.staging.openUntil
+	return s.staging.version != version || !until.IsZero() && !c.cfg.Now().Before(until)
+}
+
+// test returns the state of a cluster after the tests of its stage: one that succeeded is in progress while they are not
+// true, and has failed when they have timed out.
+func (r *placementRollout) test(in input, name string, state rollout.Cluster, work *workv1.ManifestWork) rollout.Cluster {
+	if in.staging == nil || in.revisions.Served != 0 || state.Status != rollout.Succeeded {
+		return state
+	}
+	if r.testing == nil {
+		r.testing = make(map[string]string)
+	}
+	tested := state
+	tested.Status, tested.Since = rollout.Progressing, time.Time{} // the deadline of the strategy does not count here
+	failures, ran := in.staging.run(work, in.staging.plan.StageOf(in.site(name).Labels))
+	switch {
+	case !ran:
+		r.testing[name] = "its tests have yet to run"
+		in.staging.requeueAt = rollout.Earlier(in.staging.requeueAt, in.now.Add(interval))
+		return tested
+	case len(failures) == 0:
+		return state
+	}
+	r.testing[name] = failures[0].Message
+	for _, f := range failures {
+		switch end := state.Since.Add(f.Timeout); {
+		case state.Since.IsZero(): // nobody knows since when
+		case end.After(in.now):
+			in.staging.requeueAt = rollout.Earlier(in.staging.requeueAt, end)
+		case tested.Status != rollout.Failed || end.Before(tested.Since):
+			tested.Status, tested.Since = rollout.Failed, end
+			r.testing[name] = fmt.Sprintf("%s, %s after the cluster had succeeded", f.Message, f.Timeout)
+		}
+	}
+	return tested
+}
+
+// run returns the tests of a stage that are not true of a work; ran is false if there is no time left to run them.
+func (g *staging) run(work *workv1.ManifestWork, stage int) (failures []worktest.Failure, ran bool) {
+	if stage >= len(g.tests) || len(g.tests[stage]) == 0 {
+		return nil, true
+	}
+	key := controller.KeyOf(work)
+	known := g.results[key]
+	if known == nil || known.uid != work.UID || known.version != work.ResourceVersion || known.stage != stage {
+		if time.Now().After(g.testUntil) {
+			return nil, false
+		}
+		known = &tested{uid: work.UID, version: work.ResourceVersion, stage: stage, failures: worktest.Run(g.tests[stage], works.UnpackStatus(work))}
+		g.results[key] = known
+	}
+	return known.failures, true
+}
+
+// forget drops results if there are many of works that the set has no longer.
+func (g *staging) forget(works int) {
+	if len(g.results) > 2*works+16 {
+		clear(g.results)
+	}
+}
+
+// site returns what a RolloutPlan goes by of a cluster.
+func (in input) site(name string) rollout.Site {
+	cluster, ok := in.cluster(name)
+	if !ok {
+		return rollout.Site{}
+	}
+	return rollout.Site{Labels: cluster.Labels, Claim: func(name string) string {
+		for _, claim := range cluster.Status.ClusterClaims {
+			if claim.Name == name {
+				return claim.Value
+			}
+		}
+		return ""
+	}}
+}
+
+// decideStages decides about all clusters of a set by its RolloutPlan. If a placement is invalid, or decisions are being
+// written, nobody knows who is in a stage, and nothing starts.
+func (p *plan) decideStages(in input) *rollout.Staged {
+	in.staging.forget(len(in.works))
+	targets := make([]rollout.Target, 0, len(p.rollouts))
+	for _, r := range p.rollouts {
+		if r.err != nil {
+			return nil
+		}
+		p.unsettled = p.unsettled || r.chosen != r.selected
+		targets = append(targets, rollout.Target{Strategy: r.strategy, Groups: r.groups, Clusters: r.states})
+	}
+	approvals, err := workwirev1alpha1.ApprovalsOf(in.set.Annotations)
+	approval := func(stage string) *workwirev1alpha1.Approval {
+		if in.revisions.Own == 0 { // the template has no number yet
+			return nil
+		}
+		return approvals.Of(in.revisions.Own, stage)
+	}
+	staged := in.staging.plan.Decide(rollout.Situation{
+		Targets: targets, Site: in.site, Approved: func(stage string) bool { return approval(stage) != nil }, Now: in.now,
+	})
+	if err != nil && staged.Hold.Reason == rollout.WaitsForApproval {
+		staged.Hold.Message += ": " + err.Error()
+	}
+	starts := false
+	for i := range p.rollouts {
+		p.rollouts[i].decided, p.rollouts[i].decision = true, staged.Decisions[i]
+		starts = starts || len(staged.Decisions[i].Start) > 0
+	}
+	p.requeueAt = rollout.Earlier(p.requeueAt, in.staging.requeueAt)
+	if starts && !p.unsettled && !workv1.IsPaused(in.set) && in.held == "" {
+		p.openUntil = staged.OpenUntil
+		p.requeueAt = rollout.Earlier(p.requeueAt, staged.OpenUntil)
+		for _, stage := range staged.Stages {
+			if by := approval(stage.Name); stage.Approval && by != nil && stage.Starting > 0 && stage.Current == 0 {
+				p.acted = append(p.acted, *by)
+			}
+		}
+	}
+	return &staged
+}
+
+// setStaged sets the condition Staged; a set without a RolloutPlan has none.
+func setStaged(status *workv1alpha1.ManifestWorkReplicaSetStatus, in input) {
+	c := metav1.Condition{
+		Type: workv1alpha1.ManifestWorkReplicaSetConditionStaged, Status: metav1.ConditionFalse, Reason: workv1alpha1.ReasonRollingOut,
+		ObservedGeneration: in.set.Generation,
+	}
+	switch {
+	case in.staging == nil:
+		if meta.FindStatusCondition(status.Conditions, c.Type) != nil {
+			status.Conditions = slices.Clone(status.Conditions)
+			meta.RemoveStatusCondition(&status.Conditions, c.Type)
+		}
+		return
+	case in.revisions.Served != 0:
+		c.Reason, c.Message = workv1alpha1.ReasonRollingBack, "the way back to an earlier template runs through no stages, windows and freezes"
+	case in.staged == nil:
+		c.Reason, c.Message = workv1alpha1.ReasonInvalid, "nothing starts while a placement is invalid"
+	default:
+		lines := make([]string, 0, len(in.staged.Stages))
+		complete := true
+		for _, stage := range in.staged.Stages {
+			lines, complete = append(lines, stageLine(stage)), complete && stage.Complete
+		}
+		c.Message = strings.Join(lines, "\n")
+		switch reason, invalid := string(in.staged.Hold.Reason), in.staging.plan.WhyClosed(); {
+		case invalid != "":
+			c.Reason, c.Message = workv1alpha1.ReasonInvalidPlan, invalid
+		case complete:
+			c.Status, c.Reason = metav1.ConditionTrue, workv1alpha1.ReasonComplete
+		case reason != "":
+			c.Reason = reason
+		}
+	}
+	conditionSetter(status, in.now)(c)
+}
+
+// stageLine returns "canary: 2 of 5 clusters succeeded, 3 have the template; in progress".
+func stageLine(s rollout.StageStatus) string {
+	text := fmt.Sprintf("%s: %d of %d clusters succeeded", s.Name, s.Succeeded, s.Clusters)
+	if s.Current != s.Succeeded {
+		text += fmt.Sprintf(", %d have the template", s.Current)
+	}
+	switch {
+	case s.Complete:
+		return text + "; complete"
+	case s.Hold.Reason != "":
+		return text + "; " + s.Hold.Message
+	}
+	return text + "; in progress"
+}
+
+// reportApprovals reports the approvals that the plan acts on.
+func (c *Controller) reportApprovals(set *workv1alpha1.ManifestWorkReplicaSet, p *plan, log *slog.Logger) {
+	for _, a := range p.acted {
+		text := fmt.Sprintf("Stage %s of revision %d starts, approved by %s", a.Stage, a.Revision, a.By)
+		if a.Reason != "" {
+			text += ": " + a.Reason
+		}
+		log.Info("approved stage starts", "stage", a.Stage, "revision", a.Revision, "by", a.By)
+		c.event(set, corev1.EventTypeNormal, "StageApproved", "%s", text)
+		c.cfg.Audit.Write(audit.Record{
+			Event: audit.Approve, Verdict: "started", Identity: a.By, Object: "manifestworkreplicasets.v1alpha1.work.open-cluster-management.io " + controller.KeyOf(set).String(),
+			Stage: a.Stage, Revision: a.Revision, Note: a.Reason,
+		})
+	}
+}
+
+// planChanged queues the sets of a RolloutPlan.
+func (c *Controller) planChanged(before, after *workwirev1alpha1.RolloutPlan) {
+	if before != nil && after != nil && before.UID == after.UID && before.Generation == after.Generation {
+		return
+	}
+	for _, plan := range []*workwirev1alpha1.RolloutPlan{before, after} {
+		if plan != nil {
+			for _, set := range c.sets.List(byPlan, controller.KeyOf(plan).String()) {
+				c.Add(controller.KeyOf(set))
+			}
+		}
+	}
+}
+
+// addPlanned queues those of a cluster's sets that have a RolloutPlan.
+func (c *Controller) addPlanned(cluster string) {
+	for _, decision := range c.decisions.List(byCluster, cluster) {
+		placements, _ := indexPlacementLabel(decision)
+		for _, key := range placements {
+			for _, set := range c.sets.List(byPlacement, key) {
+				if set.Annotations[workv1alpha1.RolloutPlanAnnotationKey] != "" {
+					c.Add(controller.KeyOf(set))
+				}
+			}
+		}
+	}
+}
+
+// tests reports whether the set of a work has a RolloutPlan with tests, which may read any field of its status.
+func (c *Controller) tests(work *workv1.ManifestWork) bool {
+	if c.plans.Len() == 0 {
+		return false
+	}
+	key, labelled := parseLabel(work.Labels[workv1.ReplicaSetLabelKey])
+	if !labelled {
+		return false
+	}
+	set, ok := c.sets.Get(key)
+	if !ok {
+		return false
+	}
+	plan, _ := c.planOf(set)
+	return plan != nil && slices.ContainsFunc(plan.Spec.Stages, func(s workwirev1alpha1.RolloutStage) bool { return len(s.Tests) > 0 })
+}
