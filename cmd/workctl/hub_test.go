@@ -17,6 +17,7 @@ import (
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
+	workwirev1alpha1 "github.com/workwire/workwire/pkg/apis/workwire/v1alpha1"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
 	"github.com/workwire/workwire/pkg/ctl/cli"
 	"github.com/workwire/workwire/pkg/hub/revisions"
@@ -309,6 +310,54 @@ func TestRollout(t *testing.T) {
 	f.workctl(0, []string{"wait", "set", "till", n}, "✓ "+f.cluster+"/till")
 	f.workctl(2, []string{"wait", "set", "till", n, "--for=applied"}, "have the goal ready only")
 	f.workctl(1, []string{"rollout", "status", "nope", n}, "workctl get sets -A")
+}
+
+// TestRolloutApprove approves stages of a plan and refuses those that it does not have, and shows them.
+func TestRolloutApprove(t *testing.T) {
+	f := newFixture(t)
+	n := "-n=" + f.cluster
+	sets := f.clients.WorkV1alpha1().ManifestWorkReplicaSets(f.cluster)
+	set := &workv1alpha1.ManifestWorkReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: "till"}, Spec: workv1alpha1.ManifestWorkReplicaSetSpec{
+		ManifestWorkTemplate: template(), PlacementRefs: []workv1alpha1.LocalPlacementReference{{Name: "all"}}}}
+	set, err := sets.Create(t.Context(), set, metav1.CreateOptions{})
+	kit.NoError(t, err)
+	annotate := func(key, value string) {
+		_, err := sets.Patch(t.Context(), "till", types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, key, value), metav1.PatchOptions{})
+		kit.NoError(t, err)
+	}
+	f.workctl(1, []string{"rollout", "approve", "till", n}, "has no revision yet")
+	annotate("workwire.dev/revision", "2")
+	f.workctl(1, []string{"rollout", "approve", "till", n}, "has no RolloutPlan", "workwire.dev/rollout-plan")
+	annotate("workwire.dev/rollout-plan", "plan")
+	f.workctl(1, []string{"rollout", "approve", "till", n}, "get the RolloutPlan plan")
+	_, err = f.clients.WorkwireV1alpha1().RolloutPlans(f.cluster).Create(t.Context(), &workwirev1alpha1.RolloutPlan{
+		ObjectMeta: metav1.ObjectMeta{Name: "plan"}, Spec: workwirev1alpha1.RolloutPlanSpec{Stages: []workwirev1alpha1.RolloutStage{
+			{Name: "canary"}, {Name: "eu", Approval: workwirev1alpha1.ApprovalRequired}, {Name: "world", Approval: workwirev1alpha1.ApprovalRequired},
+		}},
+	}, metav1.CreateOptions{})
+	kit.NoError(t, err)
+	f.workctl(1, []string{"rollout", "approve", "till", n, "--stage=canary"}, "has no stage canary that needs an approval", "name one of eu, world")
+	f.workctl(1, []string{"rollout", "approve", "till", n, "--to-revision=3"}, "is at revision 2, not 3")
+	annotate(workwirev1alpha1.ApprovalsAnnotationKey, `[{"revision":1,"stage":"eu","time":null}]`)
+	f.workctl(0, []string{"rollout", "approve", "set/till", n, "--reason=it is calm"}, "approved stage eu of revision 2\n")
+	f.workctl(0, []string{"rollout", "approve", "till", n, "--to-revision=2"}, "approved stage world of revision 2\n")
+	f.workctl(1, []string{"rollout", "approve", "till", n}, "all stages of revision 2 are approved: eu, world")
+	f.workctl(0, []string{"rollout", "approve", "till", n, "--stage=preview"}, "approved stage preview of revision 2\n")
+	f.workctl(0, []string{"rollout", "approve", "till", n, "--stage=eu"}, "approved stage eu of revision 2\n")
+	set, err = sets.Get(t.Context(), "till", metav1.GetOptions{})
+	kit.NoError(t, err)
+	approvals, err := workwirev1alpha1.ApprovalsOf(set.Annotations)
+	if err != nil || len(approvals) != 3 || approvals.Of(2, "eu").By == "" || approvals.Of(2, "eu").Time.IsZero() || approvals.Of(1, "eu") != nil {
+		t.Errorf("%v, %+v", err, approvals)
+	}
+	set.Status.Conditions = []metav1.Condition{
+		{Type: workv1alpha1.ManifestWorkReplicaSetConditionPlacementRolledOut, Status: metav1.ConditionFalse, Reason: "Progressing", LastTransitionTime: metav1.Now()},
+		{Type: workv1alpha1.ManifestWorkReplicaSetConditionStaged, Status: metav1.ConditionFalse, Reason: workv1alpha1.ReasonWaitsForApproval,
+			Message: "canary: 1 of 1 clusters succeeded; complete\neu: 0 of 3 clusters succeeded; waits for approval", LastTransitionTime: metav1.Now()},
+	}
+	_, err = sets.UpdateStatus(t.Context(), set, metav1.UpdateOptions{})
+	kit.NoError(t, err)
+	f.workctl(0, []string{"rollout", "status", "till", n, "--watch=false"}, "\n  stage canary: 1 of 1 clusters succeeded; complete\n  stage eu: 0 of 3 clusters succeeded; waits for approval\n")
 }
 
 // TestNoHub checks what errors say about an API server without Workwire or no API server at all.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -18,8 +19,8 @@ import (
 )
 
 func rolloutCommand(o *cli.Options) *cobra.Command {
-	cmd := group("rollout", "Follow, pause, resume, undo or retry the rollout of a set")
-	cmd.AddCommand(rolloutStatusCommand(o), rolloutHistoryCommand(o), rolloutPauseCommand(o, true), rolloutPauseCommand(o, false), rolloutUndoCommand(o), rolloutRetryCommand(o))
+	cmd := group("rollout", "Follow, pause, resume, undo, retry or approve the rollout of a set")
+	cmd.AddCommand(rolloutStatusCommand(o), rolloutHistoryCommand(o), rolloutPauseCommand(o, true), rolloutPauseCommand(o, false), rolloutUndoCommand(o), rolloutRetryCommand(o), rolloutApproveCommand(o))
 	return cmd
 }
 
@@ -58,13 +59,21 @@ func rolloutStatusCommand(o *cli.Options) *cobra.Command {
 			ctx, cancel := bounded(ctx, timeout)
 			defer cancel()
 			return followRollout(ctx, reader, namespace, name, timeout, watch, func(r fleet.Rollout) bool {
-				_, err := fmt.Fprintf(o.Out, "set %s/%s: %s\n", namespace, name, r.Line)
+				_, err := fmt.Fprintf(o.Out, "set %s/%s: %s\n%s", namespace, name, r.Line, stageLines(r.Stages))
 				return err != nil || !watch || r.Stopped || r.RolledBack
 			})
 		})
 	cmd.Flags().BoolVarP(&watch, "watch", "w", true, "follow the rollout until it is done; false prints one line")
 	cmd.Flags().DurationVar(&timeout, "timeout", 0, "how long to follow; 0 means forever")
 	return cmd
+}
+
+// stageLines returns the lines of stages, indented.
+func stageLines(stages string) (lines string) {
+	for line := range strings.Lines(stages) {
+		lines += "  stage " + cli.OneLine(strings.TrimSpace(line)) + "\n"
+	}
+	return lines
 }
 
 // followRollout calls show for each change of a rollout until it is done or show returns true. It fails if the
@@ -185,5 +194,25 @@ func rolloutUndoCommand(o *cli.Options) *cobra.Command {
 			return err
 		})
 	cmd.Flags().Int64Var(&to, "to-revision", 0, "number of the revision; 0 means the one before")
+	return cmd
+}
+
+func rolloutApproveCommand(o *cli.Options) *cobra.Command {
+	var stage, reason string
+	var revision int64
+	cmd := rolloutLeaf(o, "approve SET", "Let the next stage of a rollout start",
+		"Approves a stage of the RolloutPlan of a set for the revision that the set has, with your name at the API server. The hub\n"+
+			"starts it when the stages before it are complete. Approvals of earlier revisions are dropped.",
+		func(ctx context.Context, reader *fleet.Reader, namespace, name string) error {
+			approval, err := reader.Approve(ctx, namespace, name, stage, revision, reason)
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(o.Out, "set %s/%s: %s approved stage %s of revision %d\n", namespace, name, approval.By, approval.Stage, approval.Revision)
+			return err
+		})
+	cmd.Flags().StringVar(&stage, "stage", "", "name of the stage, or preview; default: the first that waits for an approval")
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for the audit log")
+	cmd.Flags().Int64Var(&revision, "to-revision", 0, "number of the revision that is approved: fails if the set has another; 0 means the one that it has")
 	return cmd
 }

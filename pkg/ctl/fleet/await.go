@@ -211,8 +211,8 @@ type Rollout struct {
 	// too many failed; Paused whether the set is paused; RolledBack whether every cluster has an earlier template and
 	// succeeded with it, because too many failed.
 	Done, Stopped, Paused, RolledBack bool
-	// Line says it for people.
-	Line string
+	// Line says it for people, and Stages has a line for each stage of its RolloutPlan.
+	Line, Stages string
 }
 
 // RolloutOf returns how far the rollout of a set has got.
@@ -227,6 +227,9 @@ func RolloutOf(set *workv1alpha1.ManifestWorkReplicaSet) Rollout {
 		return r
 	}
 	r.Done = rolledOut.Status == metav1.ConditionTrue
+	if staged := meta.FindStatusCondition(conditions, workv1alpha1.ManifestWorkReplicaSetConditionStaged); staged != nil {
+		r.Stages = staged.Message
+	}
 	r.Stopped = meta.IsStatusConditionTrue(conditions, workv1alpha1.ManifestWorkReplicaSetConditionStopped) || strings.HasPrefix(rolledOut.Message, "stopped")
 	r.RolledBack = progressing != nil && progressing.Reason == workv1alpha1.ReasonRolledBack
 	r.Line = fmt.Sprintf("%d clusters have the template: %d applied, %d available, %d progressing, %d degraded", line.Total, line.Applied, line.Available,
@@ -264,10 +267,11 @@ func (r *Reader) AwaitRollout(ctx context.Context, namespace, name string, show 
 			return false, cli.Errorf("the set %s/%s is deleted", namespace, name)
 		}
 		rollout := RolloutOf(set)
-		if rollout.Line == last && !rollout.Done {
+		now := rollout.Line + rollout.Stages
+		if now == last && !rollout.Done {
 			return false, nil
 		}
-		last = rollout.Line
+		last = now
 		return show(rollout) || rollout.Done, nil
 	})
 	return err
