@@ -227,7 +227,7 @@ func (h *Hub) buildGlobal(client versioned.Interface, recorder record.EventRecor
 	}
 	if h.enabled(ControllerReplicaSet) {
 		c, err := replicaset.New(replicaset.Config{
-			Audit: h.cfg.Audit,
+			Audit:     h.cfg.Audit,
 			Informers: h.informers, Bindings: bindings, Works: h.cache, Client: client, Core: h.core, Recorder: recorder, Now: h.cfg.Now, Logger: h.cfg.Logger,
 			Registerer: h.cfg.Registerer, Queues: queues, Workers: h.cfg.Workers,
 		})
