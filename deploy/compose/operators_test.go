@@ -60,6 +60,7 @@ func TestOperators(t *testing.T) {
 			{Verb: "list", Group: "coordination.k8s.io", Resource: "leases"},
 			{Verb: "list", Group: "workwire.dev", Resource: "manifestworkreplicasetrevisions", Namespace: "default"},
 			{Verb: "create", Group: "workwire.dev", Resource: "workoverrides", Namespace: "default"},
+			{Verb: "create", Group: "workwire.dev", Resource: "rolloutplans", Namespace: "default"},
 			{Verb: "create", Group: cluster, Resource: "placements", Namespace: "default"},
 			{Verb: "patch", Group: cluster, Resource: "managedclusters", Name: "cluster1"},
 			{Verb: "create", Group: cluster, Resource: "managedclustersets", Subresource: "bind", Name: "global"},

@@ -191,9 +191,9 @@ func forStaged(t *testing.T, check func(t *testing.T, s *stagedSimulation)) {
 func TestPropertyStages(t *testing.T) {
 	forStaged(t, func(t *testing.T, s *stagedSimulation) {
 		for round := range 4 {
+			s.now = s.now.Add(time.Duration(s.random.IntN(100)) * time.Minute)
 			s.scramble(round%2 == 1)
 			s.approved["s0"], s.approved["s1"] = s.random.IntN(2) == 0, s.random.IntN(2) == 0
-			s.now = s.now.Add(time.Duration(s.random.IntN(1000)) * time.Minute)
 			s.check(t, s.decide(t))
 		}
 	})
@@ -281,4 +281,43 @@ func TestPropertyStagesFinish(t *testing.T) {
 		}
 		t.Errorf("not done: %s", format(s.decide(t).Decisions[0]))
 	})
+}
+
+func BenchmarkPlan(b *testing.B) {
+	for _, n := range []int{1_000, 10_000} {
+		groups, clusters := manyClusters(n)
+		from := progressive("10%", config(time.Minute, "10m", "100%"))
+		strategy, err := rollout.Parse(&from)
+		if err != nil {
+			b.Fatal(err)
+		}
+		spec := workwirev1alpha1.RolloutPlanSpec{
+			Stages: []workwirev1alpha1.RolloutStage{
+				{Name: "a", ClusterSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"stage": "0"}}, Soak: metav1.Duration{Duration: time.Hour}},
+				{Name: "b", ClusterSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"stage": "1"}}, Apart: "zone"},
+			},
+			Windows: []workwirev1alpha1.RolloutWindow{{Schedule: "0 1 * * *", Duration: metav1.Duration{Duration: 20 * time.Hour}, TimeZoneClaim: "zone"}},
+		}
+		plan, err := rollout.ParsePlan(&spec)
+		if err != nil {
+			b.Fatal(err)
+		}
+		sites := map[string]rollout.Site{}
+		for name := range clusters {
+			i := len(sites)
+			sites[name] = rollout.Site{
+				Labels: map[string]string{"stage": fmt.Sprint(i % 3), "zone": fmt.Sprint(i % 5)},
+				Claim:  func(string) string { return fmt.Sprintf("Etc/GMT+%d", i%12) },
+			}
+		}
+		b.Run(fmt.Sprintf("clusters=%d", n), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				plan.Decide(rollout.Situation{
+					Targets: []rollout.Target{{Strategy: strategy, Groups: groups, Clusters: clusters}}, Now: now,
+					Site: func(name string) rollout.Site { return sites[name] },
+				})
+			}
+		})
+	}
 }

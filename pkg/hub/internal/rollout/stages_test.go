@@ -279,20 +279,31 @@ func TestOpenUntil(t *testing.T) {
 	}
 }
 
-// TestWindowAcrossTimeChange: on the night in which an hour comes twice, a window is as long as it says.
+// TestWindowAcrossTimeChange: in the night in which an hour comes twice, a window is as long as it says. In the one in which
+// an hour is left out, a window that begins in it does not open.
 func TestWindowAcrossTimeChange(t *testing.T) {
-	plan, err := rollout.ParsePlan(planSpec(t, `windows: [{schedule: "0 1 * * *", duration: 2h, timeZone: Europe/Berlin}]`))
-	kit.NoError(t, err)
-	for utc, want := range map[string]int{ // it opens on 2026-10-24 23:00 UTC, 01:00 in summer
-		"2026-10-24T22:59:59Z": 0, "2026-10-24T23:00:00Z": 1, "2026-10-25T00:59:59Z": 1, "2026-10-25T01:00:00Z": 0,
+	for _, c := range []struct {
+		schedule, utc string
+		open          bool
+	}{ // in Berlin, 2026-10-24 23:00 UTC is 01:00 in summer, and 2026-03-29 01:00 UTC is 03:00
+		{"0 1 * * *", "2026-10-24T22:59:59Z", false},
+		{"0 1 * * *", "2026-10-24T23:00:00Z", true},
+		{"0 1 * * *", "2026-10-25T00:59:59Z", true},
+		{"0 1 * * *", "2026-10-25T01:00:00Z", false},
+		{"30 2 * * *", "2026-03-28T01:30:00Z", true},
+		{"30 2 * * *", "2026-03-29T00:59:59Z", false},
+		{"30 2 * * *", "2026-03-29T01:30:00Z", false},
+		{"30 2 * * *", "2026-03-30T00:30:00Z", true},
 	} {
-		at, err := time.Parse(time.RFC3339, utc)
+		plan, err := rollout.ParsePlan(planSpec(t, fmt.Sprintf(`windows: [{schedule: %q, duration: 2h, timeZone: Europe/Berlin}]`, c.schedule)))
+		kit.NoError(t, err)
+		at, err := time.Parse(time.RFC3339, c.utc)
 		kit.NoError(t, err)
 		got := plan.Decide(rollout.Situation{
 			Targets: []rollout.Target{{Groups: []rollout.Group{{Clusters: []string{"a"}}}}}, Site: func(string) rollout.Site { return rollout.Site{} }, Now: at,
 		})
-		if n := len(got.Decisions[0].Start); n != want {
-			t.Errorf("%s: %d start, want %d", utc, n, want)
+		if open := len(got.Decisions[0].Start) == 1; open != c.open {
+			t.Errorf("%s, %s: open %t", c.schedule, c.utc, open)
 		}
 	}
 }
