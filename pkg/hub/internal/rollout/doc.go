@@ -1,7 +1,7 @@
 // Package rollout decides which clusters of a Placement receive a new template now and which
 // clusters wait.
 //
-// The package is pure: it reads no clock, does no I/O and keeps no state between calls, so a hub
+// The package is pure: it reads no clock, does no I/O but for the database of time zones, and keeps no state between calls, so a hub
 // that restarts continues a rollout where it was. [Strategy.Decide] takes the decision groups of
 // the Placement, the status of every cluster with the current template, and the time. It returns a
 // [Decision].
@@ -54,6 +54,15 @@
 //
 // A cluster that returns has the full progressDeadline again. A failure that was reported before
 // the cluster went away still counts.
+//
+// # Plans
+//
+// [Plan.Decide] decides about all placements of a set by its RolloutPlan. It splits their clusters into stages, and has the
+// strategies decide about each stage as if it were all there is. Clusters that must not start, since their stage waits or no
+// window is open, are held: they count for the strategy, and take no turn. A stage starts when those before it are complete:
+// no cluster that is present has yet to start, holds a slot or soaks, failures are within the budget, and some cluster, of
+// it or a stage before, has succeeded. Nothing is remembered: a cluster of an earlier stage that is in progress again
+// holds the later ones again.
 //
 // # Going back
 //
