@@ -369,6 +369,16 @@ func TestStaged(t *testing.T) {
 	e.advance(time.Hour)
 	r.requeue(e, "set")
 	e.awaitTemplate("set", "3", "c01 c02 c03")
+
+	// A window in the zone of each cluster, which a claim tells later.
+	opened := e.now().UTC()
+	e.updatePlan(fmt.Sprintf(`windows: [{schedule: "%d %d * * *", duration: 30m, timeZoneClaim: zone}]`, opened.Minute(), opened.Hour()))
+	e.template("4")
+	e.awaitProgress("Progressing True OutsideWindow revision 3: 0 of 3 clusters succeeded; other clusters: the windows of 3 clusters do not open")
+	_, err = e.client.ClusterV1().ManagedClusters().Patch(t.Context(), e.clusters[1], types.MergePatchType,
+		[]byte(`{"status":{"clusterClaims":[{"name":"zone","value":"Etc/UTC"}]}}`), metav1.PatchOptions{}, "status")
+	kit.NoError(t, err)
+	e.awaitTemplate("set", "4", "c02")
 	r.stop()
 }
 
