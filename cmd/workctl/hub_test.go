@@ -319,7 +319,7 @@ func TestRolloutApprove(t *testing.T) {
 	sets := f.clients.WorkV1alpha1().ManifestWorkReplicaSets(f.cluster)
 	set := &workv1alpha1.ManifestWorkReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: "till"}, Spec: workv1alpha1.ManifestWorkReplicaSetSpec{
 		ManifestWorkTemplate: template(), PlacementRefs: []workv1alpha1.LocalPlacementReference{{Name: "all"}}}}
-	set, err := sets.Create(t.Context(), set, metav1.CreateOptions{})
+	_, err := sets.Create(t.Context(), set, metav1.CreateOptions{})
 	kit.NoError(t, err)
 	annotate := func(key, value string) {
 		_, err := sets.Patch(t.Context(), "till", types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, key, value), metav1.PatchOptions{})
