@@ -92,7 +92,7 @@ var steering = []string{
 	workv1.PausedAnnotationKey, workwirev1alpha1.RevisionHistoryLimitAnnotationKey,
 	workv1alpha1.RolloutPlanAnnotationKey, workwirev1alpha1.ApprovalsAnnotationKey,
 	workv1alpha1.OnFailureAnnotationKey, workwirev1alpha1.ServedRevisionAnnotationKey,
-	workv1alpha1.PreviewAnnotationKey, workv1alpha1.PreviewLimitAnnotationKey, workv1alpha1.PreviewedAnnotationKey, workwirev1alpha1.ApprovalsAnnotationKey,
+	workv1alpha1.PreviewAnnotationKey, workv1alpha1.PreviewLimitAnnotationKey, workv1alpha1.PreviewedAnnotationKey,
 }
 
 func (c *Controller) placementChanged(before, after *clusterv1beta1.Placement) {
