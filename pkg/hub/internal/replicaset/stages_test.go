@@ -407,6 +407,31 @@ func (e *env) approveStage(stage string, revision int64) {
 	})
 }
 
+// TestWorksThatAreTested: any change of a status counts for the works of sets whose plan has tests, and of no others.
+func TestWorksThatAreTested(t *testing.T) {
+	e := newEnv(t, 1)
+	c, informers := newController(t, Config{Client: e.client, Now: e.now})
+	kit.Run(t, "informers", informers.Run)
+	set := newSet("p")
+	e.createSet(set)
+	work := newWork(set, "p", e.clusters[0], start)
+	kit.True(t, "the set is known", func() bool { return c.sets.Len() > 0 })
+	if c.tests(work) {
+		t.Error("without a plan")
+	}
+	e.createPlan(`stages: [{name: a}, {name: b, tests: [{name: t, expression: "true"}]}]`)
+	kit.True(t, "the plan is known", func() bool { return c.plans.Len() > 0 })
+	if c.tests(work) {
+		t.Error("of a set that does not name the plan")
+	}
+	e.updateSet("set", func(set *workv1alpha1.ManifestWorkReplicaSet) {
+		set.Annotations = map[string]string{workv1alpha1.RolloutPlanAnnotationKey: "plan"}
+	})
+	kit.True(t, "the work is tested", func() bool { return c.tests(work) })
+	e.updatePlan(`stages: [{name: a}]`)
+	kit.True(t, "the work is not tested any more", func() bool { return !c.tests(work) })
+}
+
 // TestWritingEndsWithTheWindow: works that are still to be written when the window closes are not.
 func TestWritingEndsWithTheWindow(t *testing.T) {
 	now := start
