@@ -63,13 +63,16 @@ const (
 	NotReady        Cause = "NotReady"
 	Failed          Cause = "Failed"
 	Finalizer       Cause = "Finalizer"
+	WaitsForWave    Cause = "WaitsForWave"
+	WaitsForHook    Cause = "WaitsForHook"
+	HookFailed      Cause = "HookFailed"
 	Budget          Cause = "Budget"
 	InvalidRule     Cause = "InvalidRule"
 	Warning         Cause = "Warning" // blocks nothing
 )
 
 // final are the causes that no retry ends: the work, or an object that it declares, must be changed.
-var final = map[Cause]bool{TooLarge: true, InvalidClusterName: true, InvalidSpec: true, Immutable: true, UnknownStrategy: true, InvalidManifest: true, InvalidRule: true}
+var final = map[Cause]bool{TooLarge: true, InvalidClusterName: true, InvalidSpec: true, Immutable: true, UnknownStrategy: true, InvalidManifest: true, InvalidRule: true, HookFailed: true}
 
 // Stalled reports whether nothing will happen until somebody changes the work, or an object that it declares. What a
 // change elsewhere mends is tried again: rights, policies, quotas, kinds, keys, agents and pods.
@@ -111,7 +114,11 @@ func (s *State) blocker(f *Facts) *Blocker {
 		return nil
 	}
 	cause, do := NotReady, doWorkNotReady
-	switch {
+	switch waits, ok := waits[s.By.Reason]; {
+	case ok:
+		cause, do = waits.cause, waits.do
+	case s.By.Reason == workv1.ReasonHookFailed:
+		cause, do = HookFailed, doWorkHookFailed
 	case s.By.Type == workv1.WorkApplied:
 		cause, do = NotApplied, doNotApplied
 	case s.Phase == PhaseFailed:

@@ -21,6 +21,8 @@ func PhaseOfManifest(m *workv1.ManifestCondition) Phase {
 	switch {
 	case is(find(workv1.ManifestApplied), metav1.ConditionFalse), is(degraded, metav1.ConditionTrue):
 		return PhaseFailed
+	case is(find(workv1.ManifestApplied), metav1.ConditionUnknown):
+		return PhaseProgressing
 	case is(find(workv1.ManifestComplete), metav1.ConditionTrue):
 		return PhaseReady
 	case available != nil && available.Status != metav1.ConditionTrue, progressing != nil && progressing.Status != metav1.ConditionFalse:
@@ -31,40 +33,55 @@ func PhaseOfManifest(m *workv1.ManifestCondition) Phase {
 	return PhaseReady
 }
 
+// A look is for conditions of manifests of a type, any if it is empty, with a status.
+type look struct {
+	kind   string
+	status metav1.ConditionStatus
+	decide func(*Facts, *workv1.ManifestCondition, *metav1.Condition) *Blocker
+}
+
+// unready looks at objects that are not ready yet.
+var unready = look{workv1.ManifestProgressing, metav1.ConditionTrue, readyBlocker}
+
 // manifestBlocker looks at the conditions of the manifests, the worst first.
 func manifestBlocker(f *Facts) *Blocker {
-	entries := f.Work.Status.ResourceStatus.Manifests
-	for _, look := range []struct {
-		kind   string
-		status metav1.ConditionStatus
-		decide func(*Facts, *workv1.ManifestCondition, *metav1.Condition) *Blocker
-	}{
+	for _, l := range []look{
 		{workv1.ManifestApplied, metav1.ConditionFalse, applyBlocker},
 		{workv1.ManifestDegraded, metav1.ConditionTrue, readyBlocker},
+		{workv1.ManifestApplied, metav1.ConditionUnknown, waitBlocker},
 		{workv1.ManifestAvailable, metav1.ConditionFalse, availableBlocker},
 		{workv1.ManifestAvailable, metav1.ConditionUnknown, availableBlocker},
-		{workv1.ManifestProgressing, metav1.ConditionTrue, readyBlocker},
+		unready,
 		{"", metav1.ConditionUnknown, ruleBlocker},
 		{"", metav1.ConditionFalse, ruleBlocker},
 		{workv1.ManifestStatusFeedbackSynced, metav1.ConditionFalse, feedbackBlocker},
 	} {
 		var all alike
-		for i := range entries {
-			for j := range entries[i].Conditions {
-				c := &entries[i].Conditions[j]
-				if c.Status != look.status || look.kind != "" && c.Type != look.kind {
-					continue
-				}
-				if b := look.decide(f, &entries[i], c); b != nil {
-					all.add(b, entries[i].ResourceMeta.Name)
-				}
-			}
+		l.at(f, &all)
+		if len(all.list) > 0 && waits[all.list[0].Reason].cause != "" {
+			unready.at(f, &all) // what is waited for
 		}
 		if b := all.blocker(); b != nil {
 			return b
 		}
 	}
 	return nil
+}
+
+// at adds what l sees to all.
+func (l *look) at(f *Facts, all *alike) {
+	entries := f.Work.Status.ResourceStatus.Manifests
+	for i := range entries {
+		for j := range entries[i].Conditions {
+			c := &entries[i].Conditions[j]
+			if c.Status != l.status || l.kind != "" && c.Type != l.kind {
+				continue
+			}
+			if b := l.decide(f, &entries[i], c); b != nil {
+				all.add(b, entries[i].ResourceMeta.Name)
+			}
+		}
+	}
 }
 
 // warningBlocker is [Facts.Warnings] of a work that is applied.
@@ -142,8 +159,11 @@ func (f *Facts) manifest(cause Cause, entry *workv1.ManifestCondition, c *metav1
 }
 
 func applyBlocker(f *Facts, entry *workv1.ManifestCondition, c *metav1.Condition) *Blocker {
-	if c.Reason == workv1.ReasonFlapping {
+	switch c.Reason {
+	case workv1.ReasonFlapping:
 		return f.manifest(Flapping, entry, c, doFlapping)
+	case workv1.ReasonHookFailed:
+		return f.manifest(HookFailed, entry, c, doHookFailed)
 	}
 	for _, s := range applySigns {
 		if s.pattern.MatchString(c.Message) {
@@ -151,6 +171,24 @@ func applyBlocker(f *Facts, entry *workv1.ManifestCondition, c *metav1.Condition
 		}
 	}
 	return f.manifest(NotApplied, entry, c, doNotApplied)
+}
+
+// waits maps the reasons of what is not applied yet.
+var waits = map[string]struct {
+	cause Cause
+	do    string
+}{
+	workv1.ReasonWaitsForWave: {WaitsForWave, doWaits},
+	workv1.ReasonWaitsForHook: {WaitsForHook, doWaits},
+}
+
+// waitBlocker looks at manifests that wait for others.
+func waitBlocker(f *Facts, entry *workv1.ManifestCondition, c *metav1.Condition) *Blocker {
+	w, ok := waits[c.Reason]
+	if !ok {
+		return nil
+	}
+	return f.manifest(w.cause, entry, c, w.do)
 }
 
 func readyBlocker(f *Facts, entry *workv1.ManifestCondition, c *metav1.Condition) *Blocker {

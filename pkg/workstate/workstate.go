@@ -198,7 +198,7 @@ func decide(w *workv1.ManifestWork, cluster *clusterv1.ManagedCluster) (Phase, *
 	case is(applied, metav1.ConditionFalse):
 		return PhaseFailed, applied
 	case !is(applied, metav1.ConditionTrue):
-		return PhaseProgressing, nil
+		return waiting(applied, degraded)
 	case is(complete, metav1.ConditionTrue) && !is(degraded, metav1.ConditionTrue):
 		return PhaseReady, complete
 	case available == nil, stale(w, workv1.WorkProgressing), stale(w, workv1.WorkDegraded):
@@ -215,6 +215,17 @@ func decide(w *workv1.ManifestWork, cluster *clusterv1.ManagedCluster) (Phase, *
 		return PhaseReady, available
 	}
 	return PhaseApplied, available
+}
+
+// waiting is [decide] for a work that is neither applied nor not applied. What it waits for may have failed.
+func waiting(applied, degraded *metav1.Condition) (Phase, *metav1.Condition) {
+	switch {
+	case applied == nil || waits[applied.Reason].cause == "":
+		return PhaseProgressing, nil
+	case is(degraded, metav1.ConditionTrue):
+		return PhaseFailed, degraded
+	}
+	return PhaseProgressing, applied
 }
 
 // undelivered is [decide] for a work whose newest generation the agent has not answered.

@@ -52,6 +52,11 @@ type Manifest struct {
 	// Flapping says who undoes again and again what was applied; empty if nobody does. It is used
 	// only if ApplyError is nil.
 	Flapping string
+	// Waiting says what the manifest waits for, or that its hook has failed; nil if it has been applied, and has run if it is a hook. It is
+	// used only if ApplyError is nil.
+	Waiting *Waiting
+	// HasRun reports that the manifest is a hook that has run: its Job need not exist any more.
+	HasRun bool
 	// Warnings are about the manifest, which was applied in spite of them. With KeepWarnings they
 	// are not known, because nothing was written: those reported for the same generation stay.
 	Warnings     []string
@@ -73,6 +78,9 @@ type Manifest struct {
 	Rules     []string
 	Evaluated []metav1.Condition
 }
+
+// Waiting is why a manifest that did not fail is not applied. With reason [workv1.ReasonHookFailed] it failed all the same.
+type Waiting struct{ Reason, Message string }
 
 // Input is the input of [WorkStatus].
 type Input struct {
@@ -112,6 +120,9 @@ func WorkStatus(in Input) workv1.ManifestWorkStatus {
 		conditions = append(conditions, metav1.Condition{Type: workv1.WorkProgressing, Status: metav1.ConditionFalse,
 			Reason: workv1.ReasonConditionRulesAggregated, Message: "All objects are ready once they exist", ObservedGeneration: in.Generation})
 	}
+	if i := slices.IndexFunc(entries, waits); i >= 0 {
+		conditions = withWaiting(conditions, meta.FindStatusCondition(entries[i].Conditions, workv1.ManifestApplied), in.Readiness)
+	}
 	slices.SortFunc(conditions, func(a, b metav1.Condition) int { return strings.Compare(a.Type, b.Type) })
 	conditions = append([]metav1.Condition{applied(entries, in.Warnings, in.Generation)}, conditions...)
 	if in.Deleting {
@@ -122,6 +133,27 @@ func WorkStatus(in Input) workv1.ManifestWorkStatus {
 		Conditions:     conditions,
 		ResourceStatus: workv1.ManifestResourceStatus{Manifests: entries},
 	}
+}
+
+// waits reports whether a manifest waits for others.
+func waits(entry workv1.ManifestCondition) bool {
+	return meta.IsStatusConditionPresentAndEqual(entry.Conditions, workv1.ManifestApplied, metav1.ConditionUnknown)
+}
+
+// withWaiting returns conditions, those of a work of which a manifest waits, as its condition Applied says: the work is progressing, if that
+// is reported, and not complete, whatever the objects say that it has.
+func withWaiting(conditions []metav1.Condition, applied *metav1.Condition, readiness bool) []metav1.Condition {
+	waiting := metav1.Condition{Type: workv1.WorkProgressing, Status: metav1.ConditionTrue,
+		Reason: applied.Reason, Message: applied.Message, ObservedGeneration: applied.ObservedGeneration}
+	if c := meta.FindStatusCondition(conditions, workv1.WorkComplete); c != nil && c.Status == metav1.ConditionTrue {
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, applied.Reason, applied.Message
+	}
+	if c := meta.FindStatusCondition(conditions, workv1.WorkProgressing); c != nil && c.Status != metav1.ConditionTrue {
+		*c = waiting
+	} else if c == nil && readiness {
+		conditions = append(conditions, waiting)
+	}
+	return conditions
 }
 
 // Deleting returns the condition of a work whose objects are being deleted.
@@ -274,6 +306,10 @@ func manifestApplied(m *Manifest, before *workv1.ManifestCondition, generation i
 	case m.ApplyError != nil:
 		c.Status, c.Reason = metav1.ConditionFalse, workv1.ReasonAppliedManifestFailed
 		c.Message = "Failed to apply manifest: " + m.ApplyError.Error()
+	case m.Waiting != nil && m.Waiting.Reason == workv1.ReasonHookFailed:
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, m.Waiting.Reason, m.Waiting.Message
+	case m.Waiting != nil:
+		c.Status, c.Reason, c.Message = metav1.ConditionUnknown, m.Waiting.Reason, m.Waiting.Message
 	case m.Flapping != "":
 		c.Status, c.Reason, c.Message = metav1.ConditionFalse, workv1.ReasonFlapping, m.Flapping
 	}
@@ -285,7 +321,12 @@ func manifestAvailable(m *Manifest) metav1.Condition {
 	switch m.Presence {
 	case Present:
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, workv1.ReasonResourceAvailable, "Resource is available"
-	case Missing, Forbidden:
+	case Missing:
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, workv1.ReasonResourceNotAvailable, "Resource is not available"
+		if m.HasRun {
+			c.Status, c.Reason, c.Message = metav1.ConditionTrue, workv1.ReasonResourceAvailable, "The hook has run, and its Job is gone"
+		}
+	case Forbidden:
 		c.Status, c.Reason, c.Message = metav1.ConditionFalse, workv1.ReasonResourceNotAvailable, "Resource is not available"
 	case Unreadable, Undecided:
 		c.Status, c.Reason = metav1.ConditionUnknown, workv1.ReasonFetchingResourceFailed
@@ -328,12 +369,19 @@ func feedback(m *Manifest, before *workv1.ManifestCondition) (metav1.Condition, 
 func applied(entries []workv1.ManifestCondition, warnings []string, generation int64) metav1.Condition {
 	c := metav1.Condition{Type: workv1.WorkApplied, Status: metav1.ConditionTrue, ObservedGeneration: generation,
 		Reason: workv1.ReasonAppliedManifestWorkComplete, Message: workComplete}
-	warned, failed, flapping := 0, 0, 0
+	warned, failed, flapping, waiting := 0, 0, 0, 0
+	var first *metav1.Condition        // of a manifest that waits
+	var hook *workv1.ManifestCondition // that has failed
 	for i := range entries {
 		switch of := meta.FindStatusCondition(entries[i].Conditions, workv1.ManifestApplied); {
 		case of == nil:
 		case of.Status == metav1.ConditionFalse && of.Reason == workv1.ReasonFlapping:
 			flapping++
+		case of.Status == metav1.ConditionFalse && of.Reason == workv1.ReasonHookFailed:
+			hook = cmp.Or(hook, &entries[i])
+		case of.Status == metav1.ConditionUnknown:
+			first = cmp.Or(first, of)
+			waiting++
 		case of.Status == metav1.ConditionFalse:
 			failed++
 		case Warnings(of) != "":
@@ -341,11 +389,18 @@ func applied(entries []workv1.ManifestCondition, warnings []string, generation i
 		}
 	}
 	switch {
+	case hook != nil:
+		c.Status, c.Reason = metav1.ConditionFalse, workv1.ReasonHookFailed
+		c.Message = fmt.Sprintf("%s %s/%s: %s", hook.ResourceMeta.Kind, hook.ResourceMeta.Namespace, hook.ResourceMeta.Name,
+			meta.FindStatusCondition(hook.Conditions, workv1.ManifestApplied).Message)
 	case failed > 0:
 		c.Status, c.Reason, c.Message = metav1.ConditionFalse, workv1.ReasonAppliedManifestWorkFailed, "Failed to apply manifest work"
 	case flapping > 0:
 		c.Status, c.Reason = metav1.ConditionFalse, workv1.ReasonFlapping
 		c.Message = fmt.Sprintf("Others undo again and again what was applied; see Applied of %d of %d manifests", flapping, len(entries))
+	case waiting > 0:
+		c.Status, c.Reason = metav1.ConditionUnknown, first.Reason
+		c.Message = fmt.Sprintf("%d of %d manifests are not applied yet. %s", waiting, len(entries), first.Message)
 	}
 	if warned > 0 {
 		warnings = append(slices.Clip(warnings), fmt.Sprintf(seeManifests+"%d of %d manifests", warned, len(entries)))

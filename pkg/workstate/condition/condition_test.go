@@ -66,6 +66,13 @@ func TestManifestConditions(t *testing.T) {
 			`StatusFeedbackSynced=True NoStatusFeedbackSynced "" @0`}},
 		"flapping": {Manifest{Flapping: "who undoes what", Warnings: []string{"unknown field"}}, []string{`Applied=False Flapping "who undoes what" @3`, availableOK,
 			`StatusFeedbackSynced=True NoStatusFeedbackSynced "" @0`}},
+		"waiting": {Manifest{Presence: Missing, Waiting: &Waiting{workv1.ReasonWaitsForWave, "Waits for wave 0"}}, []string{
+			`Applied=Unknown WaitsForWave "Waits for wave 0" @3`, `Available=False ResourceNotAvailable "Resource is not available" @0`}},
+		"waiting, and invalid": {Manifest{Presence: Missing, ApplyError: errors.New("no"), Waiting: &Waiting{workv1.ReasonWaitsForWave, "Waits for wave 0"}}, []string{
+			`Applied=False AppliedManifestFailed "Failed to apply manifest: no" @3`, `Available=False ResourceNotAvailable "Resource is not available" @0`}},
+		"hook failed": {Manifest{Waiting: &Waiting{workv1.ReasonHookFailed, "The hook has failed"}}, []string{
+			`Applied=False HookFailed "The hook has failed" @3`, availableOK, `StatusFeedbackSynced=True NoStatusFeedbackSynced "" @0`}},
+		"hook has run": {Manifest{Presence: Missing, HasRun: true}, []string{appliedOK, `Available=True ResourceAvailable "The hook has run, and its Job is gone" @0`}},
 		"failed, and flapped": {Manifest{ApplyError: errors.New("no"), Flapping: "who"}, []string{`Applied=False AppliedManifestFailed "Failed to apply manifest: no" @3`, availableOK,
 			`StatusFeedbackSynced=True NoStatusFeedbackSynced "" @0`}},
 		"failed but there": {Manifest{ApplyError: errors.New("conflict")}, []string{
@@ -82,6 +89,8 @@ func TestManifestConditions(t *testing.T) {
 func TestWorkConditions(t *testing.T) {
 	fine, missing, unknown := Manifest{}, Manifest{Presence: Missing}, Manifest{Presence: Unresolved}
 	failed, flapping := Manifest{ApplyError: errors.New("no")}, Manifest{Flapping: "who undoes what"}
+	waiting := Manifest{Presence: Missing, Waiting: &Waiting{workv1.ReasonWaitsForWave, "Waits for wave 0"}}
+	hook := Manifest{Meta: named(1, "migrate"), Waiting: &Waiting{workv1.ReasonHookFailed, "The hook has failed"}}
 	appliedOK := `Applied=True AppliedManifestWorkComplete "Apply manifest work complete" @3`
 	for name, c := range map[string]struct {
 		manifests []Manifest
@@ -96,11 +105,53 @@ func TestWorkConditions(t *testing.T) {
 			`Available=True ResourcesAvailable "All resources are available" @3`}},
 		"failed and flapping": {[]Manifest{failed, flapping}, []string{`Applied=False AppliedManifestWorkFailed "Failed to apply manifest work" @3`,
 			`Available=True ResourcesAvailable "All resources are available" @3`}},
+		"waiting": {[]Manifest{fine, waiting, waiting}, []string{`Applied=Unknown WaitsForWave "2 of 3 manifests are not applied yet. Waits for wave 0" @3`,
+			`Available=False ResourcesNotAvailable "2 of 3 resources are not available" @3`}},
+		"waiting and failed": {[]Manifest{failed, waiting}, []string{`Applied=False AppliedManifestWorkFailed "Failed to apply manifest work" @3`,
+			`Available=False ResourcesNotAvailable "1 of 2 resources are not available" @3`}},
+		"waiting for a hook that has failed": {[]Manifest{waiting, hook, failed}, []string{`Applied=False HookFailed "ConfigMap default/migrate: The hook has failed" @3`,
+			`Available=False ResourcesNotAvailable "1 of 3 resources are not available" @3`}},
 		"none": {nil, []string{appliedOK, `Available=Unknown ResourcesStatusUnknown "cannot get any available resource " @3`}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			status := WorkStatus(Input{Generation: 3, Manifests: c.manifests, Now: later})
 			wantLines(t, c.want, status.Conditions)
+		})
+	}
+}
+
+// A work of which a manifest waits is neither ready nor complete, although the objects that it has are.
+func TestWaitingIsProgressing(t *testing.T) {
+	rule := func(kind string, status metav1.ConditionStatus) metav1.Condition {
+		return metav1.Condition{Type: kind, Status: status, Reason: workv1.ReasonConditionRuleEvaluated, Message: "of the object"}
+	}
+	of := func(conditions ...metav1.Condition) Manifest { return Manifest{Evaluated: conditions} }
+	waiting := &Waiting{workv1.ReasonWaitsForWave, "Waits for wave 0"}
+	for name, c := range map[string]struct {
+		in   Input
+		want []string // without Applied and Available
+	}{
+		"nothing is reported": {in: Input{Manifests: []Manifest{{Waiting: waiting}}}},
+		"readiness is reported": {Input{Readiness: true, Manifests: []Manifest{{Waiting: waiting}, {}}}, []string{
+			`Progressing=True WaitsForWave "Waits for wave 0" @3`}},
+		"the objects are ready": {Input{Manifests: []Manifest{{Waiting: waiting}, of(rule("Progressing", "False"))}}, []string{
+			`Progressing=True WaitsForWave "Waits for wave 0" @3`}},
+		"the objects are not ready": {Input{Manifests: []Manifest{{Waiting: waiting}, of(rule("Progressing", "True"))}}, []string{
+			`Progressing=True ConditionRulesAggregated "of the object" @3`}},
+		"the objects are complete": {Input{Manifests: []Manifest{{Waiting: waiting}, of(rule("Complete", "True"))}}, []string{
+			`Complete=False WaitsForWave "Waits for wave 0" @3`}},
+		"nothing waits": {Input{Manifests: []Manifest{{}, of(rule("Complete", "True"))}}, []string{
+			`Complete=True ConditionRulesAggregated "of the object" @3`}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.in.Generation, c.in.Now = 3, later
+			var got []metav1.Condition
+			for _, condition := range WorkStatus(c.in).Conditions {
+				if condition.Type != workv1.WorkApplied && condition.Type != workv1.WorkAvailable {
+					got = append(got, condition)
+				}
+			}
+			wantLines(t, c.want, got)
 		})
 	}
 }

@@ -6,7 +6,11 @@
 //	if e.Blocker != nil { fmt.Println(e.Blocker.Message, e.Blocker.Do) }
 package explain
 
-import "github.com/workwire/workwire/pkg/workstate"
+import (
+	"slices"
+
+	"github.com/workwire/workwire/pkg/workstate"
+)
 
 // Explanation says how far the newest generation of a work has got.
 type Explanation struct {
@@ -56,7 +60,7 @@ func Explain(f workstate.Facts) Explanation {
 	switch {
 	case s.Blocker != nil && s.Blocker.Cause == workstate.Warning:
 		e.State = Warned
-	case s.Blocker != nil && waits(s.Blocker.Cause):
+	case s.Blocker != nil && waits(*s.Blocker) && !slices.ContainsFunc(s.Blocker.Others, func(b workstate.Blocker) bool { return !waits(b) }):
 		e.State = Progressing
 	case s.Blocker != nil:
 		e.State = Blocked
@@ -72,6 +76,10 @@ func Explain(f workstate.Facts) Explanation {
 }
 
 // waits reports whether a cause usually ends by itself.
-func waits(cause workstate.Cause) bool {
-	return cause == workstate.NotAnswered || cause == workstate.NotReady || cause == workstate.RolloutWaits
+func waits(b workstate.Blocker) bool {
+	switch b.Cause {
+	case workstate.NotAnswered, workstate.NotReady, workstate.RolloutWaits, workstate.WaitsForWave, workstate.WaitsForHook:
+		return true
+	}
+	return false
 }

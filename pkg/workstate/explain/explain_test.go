@@ -145,7 +145,7 @@ var apps = schema.GroupResource{Group: "apps", Resource: "deployments"}
 func TestCauses(t *testing.T) {
 	stalled := map[string]bool{
 		"too large": true, "too large, by the hub's Applied": true, "invalid spec": true, "namespace not set": true, "immutable": true, "strategy": true,
-		"invalid": true, "invalid rule": true, "immutable, after quota": true,
+		"invalid": true, "invalid rule": true, "immutable, after quota": true, "a hook failed": true,
 	}
 	denied := errors.New(`admission webhook "guard.example.com" denied the request: no Mondays`)
 	for name, c := range map[string]struct {
@@ -226,7 +226,16 @@ func TestCauses(t *testing.T) {
 		"crash loop":             {unready(pod, true, "Containers in CrashLoop state: app"), explain.Blocked, workstate.CrashLoop, "--previous"},
 		"not ready":              {unready(deploy, false, "Available: 0/1"), explain.Progressing, workstate.NotReady, "kubectl describe -n default deployments.apps web, and its pods"},
 		"past deadline":          {unready(deploy, true, "Progress deadline exceeded"), explain.Blocked, workstate.Failed, "does not become ready by itself"},
-		"object gone":            {facts(condition.Manifest{Meta: config, Presence: condition.Missing}), explain.Blocked, workstate.Missing, "creates it again"},
+		"waits for a wave": {facts(condition.Manifest{Meta: config, Presence: condition.Missing, Waiting: &condition.Waiting{Reason: workv1.ReasonWaitsForWave, Message: "Waits for wave 0: Deployment default/web: Available: 0/1"}},
+			condition.Manifest{Meta: deploy, Rules: []string{"Progressing"}, Evaluated: []metav1.Condition{{Type: "Progressing", Status: "True", Reason: workv1.ReasonConditionRuleEvaluated, Message: "Available: 0/1"}}}),
+			explain.Progressing, workstate.WaitsForWave, "ConfigMap default/settings Waits for wave 0: Deployment default/web: Available: 0/1 nothing: it goes on"},
+		"waits for a wave that is blocked": {facts(condition.Manifest{Meta: config, Presence: condition.Missing, Waiting: &condition.Waiting{Reason: workv1.ReasonWaitsForWave, Message: "Waits for wave 0"}},
+			condition.Manifest{Meta: deploy, Rules: []string{"Progressing"}, Evaluated: []metav1.Condition{{Type: "Progressing", Status: "True", Reason: workv1.ReasonConditionRuleEvaluated, Message: "Available: 0/1: ImagePullBackOff"}}}),
+			explain.Blocked, workstate.WaitsForWave, "ConfigMap default/settings Waits for wave 0 nothing"},
+		"a hook failed": {facts(condition.Manifest{Meta: pod, Waiting: &condition.Waiting{Reason: workv1.ReasonHookFailed, Message: "The hook has failed"}},
+			condition.Manifest{Meta: config, Presence: condition.Missing, Waiting: &condition.Waiting{Reason: workv1.ReasonWaitsForHook, Message: "Waits for a hook"}}),
+			explain.Blocked, workstate.HookFailed, "Pod default/one The hook has failed on cluster1, look at the pods"},
+		"object gone": {facts(condition.Manifest{Meta: config, Presence: condition.Missing}), explain.Blocked, workstate.Missing, "creates it again"},
 		"may not be read": {facts(condition.Manifest{Meta: config, Presence: condition.Forbidden, ApplyError: errors.New("not allowed to apply the resource  configmaps, default settings")}),
 			explain.Blocked, workstate.ExecutorDenied, "the rights on ConfigMap default/settings"},
 		"may not be read, of an older agent": {facts(condition.Manifest{Meta: config, Presence: condition.Undecided, ReadError: errors.New("the executor a/b may not get it")}),

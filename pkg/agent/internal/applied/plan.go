@@ -39,6 +39,8 @@ type Work struct {
 	SourceIdentity string
 	// HeldReason is the reason why its deletion is held; empty if it is not.
 	HeldReason string
+	// Order is the start of the order of its spec. It replaces that of another spec.
+	Order Order
 }
 
 // Released reports whether the hold of the work of amw has been released: by the annotation, or
@@ -138,6 +140,9 @@ func (c *Client) desired(name, hubHash string, work Work, intended []object.Ref)
 	if work.HeldReason != "" {
 		annotations[workv1.HeldAnnotation] = work.HeldReason
 	}
+	if order := work.Order.String(); order != "" {
+		annotations[OrderAnnotation] = order
+	}
 	if c.config.Cluster != "" {
 		annotations[ClusterAnnotation] = string(c.config.Cluster)
 	}
@@ -171,6 +176,12 @@ func updatePatch(amw, desired *workv1.AppliedManifestWork, intended []object.Ref
 	}
 	if uid := desired.Annotations[UIDAnnotation]; amw.Annotations[UIDAnnotation] != uid {
 		annotations[UIDAnnotation] = uid
+	}
+	if OrderOf(amw).Spec != OrderOf(desired).Spec {
+		annotations[OrderAnnotation] = nil
+		if start, ordered := desired.Annotations[OrderAnnotation]; ordered {
+			annotations[OrderAnnotation] = start
+		}
 	}
 	grown, err := intentPatch(amw, intended)
 	if err != nil {

@@ -67,3 +67,12 @@ func readiness(object map[string]any) (state status.Status, message string) {
 	}
 	return result.Status, cmp.Or(result.Message, string(result.Status))
 }
+
+// Unready returns why an object is not ready, by kstatus; empty if it is.
+func Unready(object map[string]any) string {
+	state, message := readiness(object)
+	if state == status.CurrentStatus {
+		return ""
+	}
+	return message
+}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -132,6 +133,9 @@ func (e *examination) manifest(ctx context.Context, i int) wire.DryRunObject {
 	if err != nil {
 		return failed(identified(m), m, e.refused(m, err), e.makes)
 	}
+	if m.Hook != "" && before.State == object.Present {
+		return e.hook(m)
+	}
 	tried := *m
 	tried.RecreateOnImmutable = false // to delete is no dry run
 	migrated := e.migrates(m, before)
@@ -142,6 +146,16 @@ func (e *examination) manifest(ctx context.Context, i int) wire.DryRunObject {
 	}
 	outcome.Err = e.refused(m, outcome.Err)
 	return decide(m, before.Object, outcome, e.makes, migrated)
+}
+
+// hook says what becomes of the Job of a hook, which runs once for each spec.
+func (e *examination) hook(m *strategy.Manifest) wire.DryRunObject {
+	o := identified(m)
+	o.Result, o.Message = wire.DryRunRecreated, "the hook runs again, for the new spec"
+	if e.held != nil && equality.Semantic.DeepEqual(e.held.Spec, e.spec) {
+		o.Result, o.Message = wire.DryRunUnchanged, ""
+	}
+	return o
 }
 
 // clients returns the clients for a manifest, if the executor of the work may do what it needs.

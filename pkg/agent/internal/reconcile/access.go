@@ -120,7 +120,7 @@ func (r *Reconciler) authorize(ctx context.Context, rec *reconciliation, m *stra
 	if err != nil {
 		return apply.Clients{}, 0, err
 	}
-	if m.RecreateOnImmutable && !m.Owned {
+	if (m.RecreateOnImmutable || m.Hook != "") && !m.Owned {
 		// Creating an object again requires deleting it.
 		reviewed := *m
 		reviewed.Owned, m = true, &reviewed

@@ -62,7 +62,7 @@ func (r *Reconciler) applySpec(ctx context.Context, rec *reconciliation) (time.D
 	}
 	amw, err := r.Applied.Ensure(ctx, rec.known, r.naming.hubHash(work.Source), applied.Work{
 		Name: work.Meta.Name, UID: work.UID, Source: work.Source, Labels: work.Meta.Labels,
-		SourceIdentity: work.SourceIdentity, HeldReason: heldReason(work),
+		SourceIdentity: work.SourceIdentity, HeldReason: heldReason(work), Order: rec.order.start(),
 	}, intended)
 	if err != nil {
 		r.reportNotApplied(ctx, rec, err)
@@ -80,6 +80,7 @@ func (r *Reconciler) applySpec(ctx context.Context, rec *reconciliation) (time.D
 		return sooner(after, r.SyncInterval), nil
 	}
 	rec.amw = amw
+	rec.order.resume(amw)
 	err = r.applyManifests(ctx, rec)
 	rec.requeueWithin(r.pollInterval(rec.followed()))
 	return rec.requeueAfter, err
@@ -89,7 +90,7 @@ func (r *Reconciler) applySpec(ctx context.Context, rec *reconciliation) (time.D
 // result.
 func (r *Reconciler) applyManifests(ctx context.Context, rec *reconciliation) error {
 	amw := rec.amw
-	rec.outcomes = r.Applier.Apply(ctx, rec.manifests, apply.Options{
+	orderErr := r.applyInOrder(ctx, rec, apply.Options{
 		Owner:           ownership.Reference(amw.Name, amw.UID),
 		Previous:        rec.last.manifest,
 		FieldsDigest:    rec.fieldsDigest,
@@ -101,14 +102,15 @@ func (r *Reconciler) applyManifests(ctx context.Context, rec *reconciliation) er
 	if ctx.Err() != nil || rec.budget.Deferred() {
 		return ctx.Err()
 	}
+	amw = rec.amw
 	r.noteRefusals(rec)
 	rec.repeatRefused()
 	r.readDenied(ctx, rec, time.Now())
 	rec.removals = newRemovals(len(rec.dropped))
-	if !rec.complete.Work && rec.refusal == nil { // a spec that is refused drops nothing
-		if rec.changed {
-			rec.history().removals = nil
-		}
+	if rec.changed && !rec.complete.Work && rec.refusal == nil {
+		rec.history().removals = nil
+	}
+	if !rec.complete.Work && rec.refusal == nil && rec.order.finished() { // a spec that is refused drops nothing
 		rec.removals = r.removeObjects(ctx, rec.history(), rec.dropped, &rec.work.Spec, amw.UID)
 		rec.requeueWithin(rec.removals.after)
 	}
@@ -133,5 +135,5 @@ func (r *Reconciler) applyManifests(ctx context.Context, rec *reconciliation) er
 	if err == nil {
 		rec.amw = amw
 	}
-	return errors.Join(err, rec.manifestErrors(), rec.removals.err())
+	return errors.Join(err, orderErr, rec.manifestErrors(), rec.removals.err())
 }

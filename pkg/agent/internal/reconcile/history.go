@@ -35,6 +35,8 @@ type history struct {
 	deniedReads map[int]deniedRead
 	// removals holds the objects that are being removed and are not gone yet.
 	removals map[object.Ref]*removal
+	// digest is that of spec, if its manifests have an order.
+	digest specDigest
 	// expressions is what is known of those of the spec that was reconciled last.
 	expressions expressions
 	// marks is the backoff of marking the AppliedManifestWork for eviction.
@@ -44,7 +46,7 @@ type history struct {
 func (h *history) isZero() bool {
 	return h.spec == nil && h.applied == nil && h.errs == nil && h.logged == nil && !h.failing.Failing() && h.warnings == nil && h.pods == nil && h.gone == nil &&
 		h.repairs.count == 0 && h.repairs.objects == nil && h.refused == nil && h.deniedReads == nil && h.removals == nil &&
-		h.expressions.of == nil &&
+		h.expressions.of == nil && h.digest.of == nil &&
 		h.marks.failures == 0
 }
 

@@ -38,6 +38,7 @@ func (r *Reconciler) prepare(ctx context.Context, logger *slog.Logger, e *entry,
 	if rec.manifests = r.parse(ctx, work, b); b.Deferred() {
 		return rec
 	}
+	rec.setOrder()
 	rec.last = newLastApplied(&e.history, work, rec.manifests, func(spec *inbox.Entry) []strategy.Manifest { return r.parse(ctx, spec, b.Again()) })
 	rec.account, rec.accountErr = executor.AccountOf(work.Spec.Executor)
 	rec.tracked = manifestRefs(rec.manifests)
@@ -55,6 +56,7 @@ func (r *Reconciler) prepare(ctx context.Context, logger *slog.Logger, e *entry,
 	rec.complete = completed(rec.manifests, rec.observed, func(m workv1.ManifestResourceMeta) bool {
 		return rec.withholds(int(m.Ordinal)) == nil && wasComplete(m)
 	})
+	rec.complete.Work = rec.complete.Work && (known == nil || rec.order.finished())
 	if r.Table.takeRetry(e) {
 		e.history.refused = nil
 	}

@@ -40,6 +40,7 @@ type reconciliation struct {
 	tracked    []object.Ref       // objects of the manifests, and dropped ones
 	observed   []observed         // of each manifest, before applying
 	complete   conditionrules.Completion
+	order      *ordering
 	backoff    bool   // repairs have to wait
 	waiting    []bool // manifests that were refused and are not tried this time
 
@@ -56,7 +57,7 @@ func (rec *reconciliation) history() *history { return &rec.entry.history }
 
 // skip reports whether manifest i is not applied this time.
 func (rec *reconciliation) skip(i int) bool {
-	return rec.backoff || rec.waiting[i] || rec.complete.Of(i)
+	return rec.backoff || rec.waiting[i] || rec.complete.Of(i) || rec.order.skips(i)
 }
 
 // watched returns the object of manifest i as a watch showed it at the start.

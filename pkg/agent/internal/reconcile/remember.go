@@ -41,7 +41,7 @@ func (rec *reconciliation) wrote(i int) bool {
 // repaired reports whether the object of manifest i was written because it differed, although its manifest
 // did not change.
 func (rec *reconciliation) repaired(i int) bool {
-	return rec.wrote(i) && !rec.outcomes[i].Blind && !rec.changed && rec.last.spec(rec.manifests[i].Ref) != nil
+	return rec.wrote(i) && !rec.outcomes[i].Blind && !rec.changed && rec.last.spec(rec.manifests[i].Ref) == rec.work
 }
 
 // logOutcomes logs and counts what happened to each manifest.

@@ -7,7 +7,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/workwire/workwire/pkg/agent/internal/inbox"
 	"github.com/workwire/workwire/pkg/agent/internal/object"
+	"github.com/workwire/workwire/pkg/agent/internal/strategy"
 	"github.com/workwire/workwire/pkg/agent/internal/strategy/apply"
 	"github.com/workwire/workwire/test/kit"
 )
@@ -105,5 +107,20 @@ func TestMessagesOfRepairs(t *testing.T) {
 		if !strings.Contains(c.got, c.want) {
 			t.Errorf("%s: %q, want %q", name, c.got, c.want)
 		}
+	}
+}
+
+// The write of a change that had to wait, or was refused at first, is no repair.
+func TestALateChangeIsNoRepair(t *testing.T) {
+	ref, before, now := object.Ref{Name: "a"}, &inbox.Entry{}, &inbox.Entry{}
+	e := &entry{history: history{spec: now, applied: map[object.Ref]*inbox.Entry{ref: before}}}
+	rec := &reconciliation{entry: e, work: now, manifests: []strategy.Manifest{{Ref: ref}}, outcomes: []apply.Outcome{{Action: apply.Updated}}}
+	rec.last = newLastApplied(&e.history, now, rec.manifests, nil)
+	if rec.repaired(0) {
+		t.Error("a change counts as a repair")
+	}
+	e.history.applied[ref] = now
+	if !rec.repaired(0) {
+		t.Error("a repair does not count")
 	}
 }

@@ -26,7 +26,7 @@ func (rec *reconciliation) appliedResources(amw *workv1.AppliedManifestWork) []a
 			resources = append(resources, applied.Resource{Ref: m.Ref, UID: live.GetUID(), FieldsDigest: digests[m.Ref]})
 			continue
 		}
-		if err == nil {
+		if err == nil && !rec.order.skips(i) {
 			continue
 		}
 		for _, res := range known {

@@ -123,7 +123,7 @@ func (r *Reconciler) status(ctx context.Context, rec *reconciliation) workv1.Man
 		Warnings: strategy.Warnings(&rec.work.Spec, rec.manifests), Previous: &rec.previous, Now: metav1.Now(),
 		Readiness: r.watchesReadiness(rec.work),
 	}
-	causes := causes{reconciler: r, rec: rec}
+	causes, waitings := causes{reconciler: r, rec: rec}, r.waitings(ctx, rec)
 	withFeedback := 0
 	for i := range rec.manifests {
 		withFeedback += min(len(rec.manifests[i].FeedbackRules), 1)
@@ -134,6 +134,9 @@ func (r *Reconciler) status(ctx context.Context, rec *reconciliation) workv1.Man
 		var ignoreFields *ignore.Error
 		c.IgnoreFields = errors.As(c.ApplyError, &ignoreFields)
 		c.Flapping = rec.history().repairs.flapping(m.Ref)
+		if waitings != nil {
+			c.Waiting, c.HasRun = waitings[i], rec.order.hasRun(i)
+		}
 		warnings, known := rec.warnings(i)
 		c.Warnings, c.KeepWarnings = warnings, !known
 		if rec.outcomes[i].HeldBack && rec.complete.Of(i) {

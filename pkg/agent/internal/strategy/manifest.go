@@ -62,6 +62,11 @@ type Manifest struct {
 	// RecreateOnImmutable allows the object to be deleted and created again when the API server
 	// refuses an update because fields are immutable. An annotation sets it.
 	RecreateOnImmutable bool
+	// Wave and Hook, HookBefore or HookAfter, place the manifest among the others of its work. Annotations set them.
+	Wave int
+	Hook string
+	// Run is the run that a hook's Job belongs to; a Job of another run is deleted first. The caller of [Parse] sets it.
+	Run string
 	// FeedbackRules, FeedbackScrapeType and ConditionRules are those of the first option that sets
 	// them.
 	FeedbackRules      []workv1.FeedbackRule
@@ -124,6 +129,7 @@ func parse(ordinal int, from *workv1.Manifest, mappingFor Mapping) Manifest {
 	if m.Err = validateIdentity(desired); m.Err != nil {
 		return m
 	}
+	invalidOrder := m.readOrder(desired)
 	mapping, err := mappingFor(kind)
 	if err != nil {
 		m.Err = err
@@ -144,6 +150,9 @@ func parse(ordinal int, from *workv1.Manifest, mappingFor Mapping) Manifest {
 	m.Desired, m.Hash = desired, fields.Digest(desired.Object)
 	if m.Err == nil {
 		m.RecreateOnImmutable, m.Err = recreateOnImmutable(desired)
+	}
+	if m.Err == nil {
+		m.Err = invalidOrder
 	}
 	if m.Err == nil && namespaced && m.Meta.Namespace == "" {
 		// The API server's text for a request without the namespace of a namespaced kind, and what to do.

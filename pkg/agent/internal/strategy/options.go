@@ -48,8 +48,10 @@ func (m *Manifest) configure(spec *workv1.ManifestWorkSpec, compiled *compiledFi
 		err = m.setIgnored(strategy, &spec.Workload.Manifests[m.Meta.Ordinal], compiled)
 	}
 	switch {
+	case m.Strategy == workv1.UpdateStrategyTypeReadOnly && m.Hook != "":
+		m.Err = errors.New("a hook is created by the agent: its update strategy must not be ReadOnly")
 	case m.Strategy == workv1.UpdateStrategyTypeReadOnly && m.Desired != nil:
-		m.Err = nil // it is not written
+		m.Err = m.readOrder(m.Desired) // nothing else counts: it is not written
 	case m.Err == nil:
 		m.Err = err
 	}

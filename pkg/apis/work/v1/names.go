@@ -46,6 +46,21 @@ const (
 	RecreateOnImmutable   = "OnImmutable"
 )
 
+// WaveAnnotationKey on a manifest has the integer of its wave, 0 without it: the objects of a wave are applied once those of all
+// lower ones are ready.
+const WaveAnnotationKey = "workwire.dev/wave"
+
+// HookAnnotationKey on the manifest of a Job has it run once for each spec of the work: with HookBefore before all other objects,
+// with HookAfter once they are ready.
+const (
+	HookAnnotationKey = "workwire.dev/hook"
+	HookBefore        = "Before"
+	HookAfter         = "After"
+)
+
+// HookSpecAnnotationKey is on the Job of a hook, by the agent: a digest of the spec that it runs for.
+const HookSpecAnnotationKey = "workwire.dev/hook-spec"
+
 // ReportReadinessAnnotationKey annotates a ManifestWork, with the value "true", for which the agent
 // reports Progressing and Degraded, as the well-known condition rules of these names do. The hub publishes its
 // works with it, but for those with another value, such as "false".
@@ -206,6 +221,13 @@ const (
 	// object again and again; the message names both parties. It is also the reason of the events
 	// about the object meanwhile.
 	ReasonFlapping = "Flapping"
+	// ReasonWaitsForWave (Unknown, of a manifest and of its work): it is applied once the objects of lower waves are ready; the
+	// message says which are not.
+	ReasonWaitsForWave = "WaitsForWave"
+	// ReasonWaitsForHook (Unknown, of a manifest and of its work): a hook has not run yet, for this manifest or for others that wait for it.
+	ReasonWaitsForHook = "WaitsForHook"
+	// ReasonHookFailed (False, of a manifest and of its work): the Job of a hook has failed.
+	ReasonHookFailed = "HookFailed"
 	// ReasonNoUnsealKey (False): the spec is sealed to a key that the agent does not have.
 	ReasonNoUnsealKey = "NoUnsealKey"
 	// ReasonInvalidSeal (False): the spec was sealed for another work, or is damaged.

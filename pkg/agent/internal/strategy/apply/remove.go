@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/workwire/workwire/pkg/agent/internal/object"
@@ -115,7 +116,7 @@ func (a *Applier) delete(ctx context.Context, r *requests, live object.Live, gua
 	if guarded {
 		resourceVersion = live.Object.GetResourceVersion()
 	}
-	left, err := r.delete(ctx, live.Object.GetUID(), resourceVersion)
+	left, err := r.delete(ctx, live.Object.GetUID(), resourceVersion, metav1.DeletePropagationBackground)
 	if err != nil {
 		return false, err
 	}

@@ -153,15 +153,14 @@ func (r *requests) migrateManagedFields(ctx context.Context, live *unstructured.
 	return r.resource().Patch(ctx, r.ref.Name, types.JSONPatchType, patch, metav1.PatchOptions{FieldManager: r.manager})
 }
 
-// delete deletes the object in the background if it has the uid and, unless that is empty, the
+// delete deletes the object, and what it owns as propagation says, if it has the uid and, unless that is empty, the
 // resourceVersion. It returns the object if finalizers or its grace period keep it, nil if it is
 // gone.
-func (r *requests) delete(ctx context.Context, uid types.UID, resourceVersion string) (*unstructured.Unstructured, error) {
+func (r *requests) delete(ctx context.Context, uid types.UID, resourceVersion string, propagation metav1.DeletionPropagation) (*unstructured.Unstructured, error) {
 	r.count++
-	background := metav1.DeletePropagationBackground
 	options := metav1.DeleteOptions{
 		TypeMeta:          metav1.TypeMeta{Kind: "DeleteOptions", APIVersion: "v1"},
-		PropagationPolicy: &background,
+		PropagationPolicy: &propagation,
 		Preconditions:     &metav1.Preconditions{UID: &uid},
 	}
 	if resourceVersion != "" {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/workwire/workwire/pkg/agent/internal/object"
@@ -171,17 +172,23 @@ func (t *task) recover(ctx context.Context, step plan.Step, err error, retry boo
 	}
 }
 
-// recreate deletes the object, which has just been read, because the API server refuses to update
-// it. It returns nil if the next step has to be planned.
+// recreate deletes the object, because the API server refuses to update it, or because it is the Job of a hook's former run. It
+// returns nil if the next step has to be planned.
 func (t *task) recreate(ctx context.Context, replacement *unstructured.Unstructured) error {
-	live, refusal := t.state.Live.Object, t.state.Refused.Err
+	live, propagation := t.state.Live.Object, metav1.DeletePropagationBackground
+	refusal := error(&plan.FormerRunError{Job: t.m.Ref})
+	if t.state.Refused != nil {
+		refusal = t.state.Refused.Err
+	} else if state, _ := plan.StateOfJob(live); state == plan.JobRunning {
+		propagation = metav1.DeletePropagationForeground // two runs of a hook do not overlap
+	}
 	t.state.Refused = nil
 	// The object is not deleted for a manifest that the API server would refuse to create. It
 	// checks whether the name exists after everything else.
 	if err := t.requests.tryCreate(ctx, replacement); err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("%w; nor can the object be recreated: %w", refusal, err)
 	}
-	left, err := t.requests.delete(ctx, live.GetUID(), live.GetResourceVersion())
+	left, err := t.requests.delete(ctx, live.GetUID(), live.GetResourceVersion(), propagation)
 	switch {
 	case apierrors.IsConflict(err):
 		return t.read(ctx)
@@ -191,6 +198,9 @@ func (t *task) recreate(ctx context.Context, replacement *unstructured.Unstructu
 	t.applier.learn(t.m.Ref, left)
 	if left != nil {
 		t.state.Live.Object = left
+		if t.m.Hook != "" {
+			return refusal
+		}
 		return plan.AwaitingDeletion(t.m, left)
 	}
 	t.state.Live = object.Live{State: object.Absent}

@@ -200,6 +200,8 @@ func next(m *strategy.Manifest, s *State) Step {
 	switch {
 	case m.Strategy == workv1.UpdateStrategyTypeReadOnly:
 		return Step{}
+	case m.Hook != "":
+		return planRun(m, s)
 	case m.Strategy == workv1.UpdateStrategyTypeServerSideApply:
 		return planApply(m, s)
 	case s.Live.State != object.Present:
@@ -257,6 +259,9 @@ func newObject(m *strategy.Manifest, s *State) *unstructured.Unstructured {
 		body.SetOwnerReferences([]metav1.OwnerReference{s.Owner})
 	}
 	set(body, "labels", object.AgentLabel, s.AgentHash)
+	if m.Run != "" {
+		set(body, "annotations", workv1.HookSpecAnnotationKey, m.Run)
+	}
 	return body
 }
 
