@@ -339,3 +339,67 @@ func TestRequestsOfAnOrder(t *testing.T) {
 		return nil
 	})
 }
+
+// dependent returns a work that depends on others.
+func (w *fixture) dependent(name, on string, manifests ...string) *workv1.ManifestWork {
+	work := w.work(name, manifests...)
+	work.Annotations = map[string]string{workv1.DependsOnAnnotationKey: on}
+	return work
+}
+
+// A work is applied when those that it depends on are ready with their newest specs, and says what it waits for.
+func TestDependsOn(t *testing.T) {
+	w, works := start(t)
+	w.Create(works, w.dependent("app", "db, settings", configMap("app", "1")))
+	w.tells(works, "app", metav1.ConditionUnknown, workv1.ReasonWaitsForWork,
+		"1 of 1 manifests are not applied yet. Waits for work db is not on this cluster; work settings is not on this cluster")
+	w.deploy(works, "settings", configMap("settings", "1"))
+	w.tells(works, "app", metav1.ConditionUnknown, workv1.ReasonWaitsForWork, "Waits for work db is not on this cluster")
+	w.deploy(works, "db", gated("db"))
+	w.tells(works, "app", metav1.ConditionUnknown, workv1.ReasonWaitsForWork, "Waits for work db is not ready")
+	w.stop()
+	w.agent()
+	w.data("app", "")
+	w.admit("db")
+	w.data("app", "1")
+	w.Is(works, "app", "Applied=True", "Available=True")
+
+	// What was applied is kept as it is, whatever becomes of what it depends on.
+	w.remove(works, "settings")
+	w.deleteConfigMap("app")
+	w.data("app", "1")
+
+	w.change(works, "app", configMap("app", "2"))
+	w.tells(works, "app", metav1.ConditionUnknown, workv1.ReasonWaitsForWork, "Waits for work settings is not on this cluster")
+	w.data("app", "1")
+	w.Change(works, "app", func(work *workv1.ManifestWork) { work.Annotations[workv1.DependsOnAnnotationKey] = "db" })
+	w.data("app", "2")
+	w.Is(works, "app", "Applied=True", "Available=True")
+	w.remove(works, "app")
+	w.remove(works, "db")
+	w.noneApplied()
+}
+
+// Works that depend on each other say so, all of them, until one no longer does.
+func TestDependencyCycle(t *testing.T) {
+	w, works := start(t)
+	w.Create(works, w.dependent("a", "b", configMap("a", "1")))
+	w.Create(works, w.dependent("b", "c", configMap("b", "1")))
+	w.tells(works, "b", metav1.ConditionUnknown, workv1.ReasonWaitsForWork, "work c is not on this cluster")
+	w.Create(works, w.dependent("c", "a", configMap("c", "1")))
+	const says = "The work depends on itself, by workwire.dev/depends-on: "
+	w.tells(works, "c", metav1.ConditionFalse, workv1.ReasonDependencyCycle, says+"c → a → b → c")
+	w.tells(works, "a", metav1.ConditionFalse, workv1.ReasonDependencyCycle, says+"a → b → c → a")
+	w.tells(works, "b", metav1.ConditionFalse, workv1.ReasonDependencyCycle, says+"b → c → a → b")
+	w.stop()
+	w.agent()
+	w.tells(works, "a", metav1.ConditionFalse, workv1.ReasonDependencyCycle, says+"a → b → c → a")
+	for _, name := range []string{"a", "b", "c"} {
+		w.data(name, "")
+	}
+	w.Change(works, "c", func(work *workv1.ManifestWork) { delete(work.Annotations, workv1.DependsOnAnnotationKey) })
+	for _, name := range []string{"a", "b", "c"} {
+		w.data(name, "1")
+		w.Is(works, name, "Applied=True", "Available=True")
+	}
+}

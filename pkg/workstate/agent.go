@@ -15,7 +15,8 @@ var doAgent = map[Cause]string{
 	Unsealed: "give the hub the agent's newest public sealing key, or the agent its private key: docs/signing.md",
 	InvalidSpec: "correct the spec of the work as the message says: kubectl edit manifestwork -n {cluster} {work}. " +
 		"The previous spec stays in force until then",
-	DeletionHeld: "read the message: create the work again at its source to keep its objects, or release the deletion with the command in it",
+	DependencyCycle: "take one of the names out of the annotation workwire.dev/depends-on of one of these works (docs/order.md)",
+	DeletionHeld:    "read the message: create the work again at its source to keep its objects, or release the deletion with the command in it",
 }
 
 // agentBlocker looks at what the agent says about the work as a whole.
@@ -33,6 +34,8 @@ func agentBlocker(f *Facts) *Blocker {
 			return f.agent(InvalidSpec, c)
 		case workv1.ReasonNoUnsealKey, workv1.ReasonInvalidSeal, workv1.ReasonNotSealed:
 			return f.agent(Unsealed, c)
+		case workv1.ReasonDependencyCycle:
+			return f.agent(DependencyCycle, c)
 		}
 	}
 	return nil

@@ -37,6 +37,8 @@ const (
 	Unsealed     Cause = "Unsealed"
 	InvalidSpec  Cause = "InvalidSpec"
 	DeletionHeld Cause = "DeletionHeld"
+
+	DependencyCycle Cause = "DependencyCycle"
 )
 
 // Causes on the cluster.
@@ -65,6 +67,7 @@ const (
 	Finalizer       Cause = "Finalizer"
 	WaitsForWave    Cause = "WaitsForWave"
 	WaitsForHook    Cause = "WaitsForHook"
+	WaitsForWork    Cause = "WaitsForWork"
 	HookFailed      Cause = "HookFailed"
 	Budget          Cause = "Budget"
 	InvalidRule     Cause = "InvalidRule"
@@ -72,7 +75,7 @@ const (
 )
 
 // final are the causes that no retry ends: the work, or an object that it declares, must be changed.
-var final = map[Cause]bool{TooLarge: true, InvalidClusterName: true, InvalidSpec: true, Immutable: true, UnknownStrategy: true, InvalidManifest: true, InvalidRule: true, HookFailed: true}
+var final = map[Cause]bool{TooLarge: true, InvalidClusterName: true, InvalidSpec: true, Immutable: true, UnknownStrategy: true, InvalidManifest: true, InvalidRule: true, HookFailed: true, DependencyCycle: true}
 
 // Stalled reports whether nothing will happen until somebody changes the work, or an object that it declares. What a
 // change elsewhere mends is tried again: rights, policies, quotas, kinds, keys, agents and pods.

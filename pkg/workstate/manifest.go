@@ -180,6 +180,7 @@ var waits = map[string]struct {
 }{
 	workv1.ReasonWaitsForWave: {WaitsForWave, doWaits},
 	workv1.ReasonWaitsForHook: {WaitsForHook, doWaits},
+	workv1.ReasonWaitsForWork: {WaitsForWork, doWaits},
 }
 
 // waitBlocker looks at manifests that wait for others.

@@ -90,6 +90,8 @@ type Input struct {
 	Manifests []Manifest
 	// Warnings about the spec as a whole.
 	Warnings []string
+	// Cycle says by which works the work depends on itself; empty if it does not. Then it is not applied.
+	Cycle string
 	// Readiness is watched: Progressing is False also if all objects exist, and no manifest has anything to wait for.
 	Readiness bool
 	// Previous status, for transition times; nil if there is none.
@@ -124,7 +126,11 @@ func WorkStatus(in Input) workv1.ManifestWorkStatus {
 		conditions = withWaiting(conditions, meta.FindStatusCondition(entries[i].Conditions, workv1.ManifestApplied), in.Readiness)
 	}
 	slices.SortFunc(conditions, func(a, b metav1.Condition) int { return strings.Compare(a.Type, b.Type) })
-	conditions = append([]metav1.Condition{applied(entries, in.Warnings, in.Generation)}, conditions...)
+	overall := applied(entries, in.Warnings, in.Generation)
+	if in.Cycle != "" {
+		overall.Status, overall.Reason, overall.Message = metav1.ConditionFalse, workv1.ReasonDependencyCycle, Cut(in.Cycle, MaxMessage)
+	}
+	conditions = append([]metav1.Condition{overall}, conditions...)
 	if in.Deleting {
 		conditions = append(conditions, Deleting(in.Generation))
 	}

@@ -1,7 +1,7 @@
 // Package order decides in which order the manifests of a work are applied: hooks before all others,
-// waves from the lowest to the highest, hooks after them. It is pure.
+// waves from the lowest to the highest, hooks after them; all of them after other works, if the work depends on some. It is pure.
 //
-//	o := order.Of(items)
+//	o := order.Of(items, false)
 //	for o.Opens(opened, ready) {
 //		opened++
 //		... // apply the manifests that o.Waits(i, opened) does not hold back any more
@@ -48,12 +48,12 @@ type Order struct {
 	stage  []int  // of each manifest
 }
 
-// Of returns the order of manifests.
-func Of(items []Item) Order {
+// Of returns the order of the manifests of a work, which may depend on others.
+func Of(items []Item, dependent bool) Order {
 	stages := slices.Clone(items)
 	slices.SortFunc(stages, compare)
 	stages = slices.Compact(stages)
-	if len(stages) == 0 || len(stages) == 1 && stages[0].Hook == "" {
+	if len(stages) == 0 || len(stages) == 1 && stages[0].Hook == "" && !dependent {
 		return Order{}
 	}
 	o := Order{stages: stages, items: items, stage: make([]int, len(items))}
@@ -66,13 +66,14 @@ func Of(items []Item) Order {
 // IsZero reports whether no manifest waits for another.
 func (o *Order) IsZero() bool { return o.stages == nil }
 
-// First is the number of stages that are open at the start.
+// First is the number of stages that are open at the start, 0 if the work depends on others.
 const First = 1
 
 // Finished reports whether all manifests were ready with so many stages open.
 func (o *Order) Finished(opened int) bool { return opened > len(o.stages) }
 
-// Opens reports whether the next stage opens, or the order finishes: whether all manifests of the open ones are ready.
+// Opens reports whether the next stage opens, or the order finishes: whether all manifests of the open ones are ready. Before the first
+// one, that is for the caller to say.
 func (o *Order) Opens(opened int, ready func(int) bool) bool {
 	if o.Finished(opened) {
 		return false
@@ -102,7 +103,7 @@ type Wait struct {
 // maxNamed is the number of manifests that a message names.
 const maxNamed = 3
 
-// Wait returns what those wait for whose stage is not open. why says of a manifest, with its object, why it is not ready; empty if it is.
+// Wait returns what those wait for whose stage is not open, of which there are some that are. why says of a manifest, with its object, why it is not ready; empty if it is.
 func (o *Order) Wait(opened int, why func(int) string) Wait {
 	at := min(opened, len(o.stages)) - 1 // the lowest stage that is not ready is waited for
 	var texts []string

@@ -37,7 +37,7 @@ func TestStages(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := order.Of(c.items)
+			o := order.Of(c.items, false)
 			if o.IsZero() != (c.want == nil) {
 				t.Fatalf("IsZero %v", o.IsZero())
 			}
@@ -63,8 +63,16 @@ func TestStages(t *testing.T) {
 	}
 }
 
+// All manifests of a work that depends on others wait at first.
+func TestDependent(t *testing.T) {
+	o := order.Of([]order.Item{{}, {}}, true)
+	if o.IsZero() || !o.Waits(0, 0) || !o.Waits(1, 0) || o.Waits(0, order.First) || o.Finished(order.First) {
+		t.Errorf("the order is %+v", o)
+	}
+}
+
 func TestHasRun(t *testing.T) {
-	o := order.Of([]order.Item{before, wave(0), after})
+	o := order.Of([]order.Item{before, wave(0), after}, false)
 	for opened, want := range map[int][]int{0: nil, 1: nil, 2: {0}, 3: {0}, 4: {0, 2}} {
 		var got []int
 		for i := range 3 {
@@ -79,7 +87,7 @@ func TestHasRun(t *testing.T) {
 }
 
 func TestWait(t *testing.T) {
-	o := order.Of([]order.Item{wave(1), wave(0), wave(0), wave(0), wave(0), wave(2), before})
+	o := order.Of([]order.Item{wave(1), wave(0), wave(0), wave(0), wave(0), wave(2), before}, false)
 	for name, c := range map[string]struct {
 		opened  int
 		unready []int
@@ -115,7 +123,7 @@ func TestEverythingInOrder(t *testing.T) {
 		for i := range items {
 			items[i] = order.Item{Hook: []string{"", "", workv1.HookBefore, workv1.HookAfter}[random.IntN(4)], Wave: random.IntN(4) - 2}
 		}
-		o := order.Of(items)
+		o := order.Of(items, false)
 		if o.IsZero() {
 			continue
 		}
@@ -145,7 +153,7 @@ func TestEverythingInOrder(t *testing.T) {
 			} else if i := random.IntN(len(items)); applied[i] { // one goes down, which takes back nothing
 				ready[i] = false
 			}
-			o = order.Of(items) // the agent starts again
+			o = order.Of(items, false) // the agent starts again
 		}
 		if !o.Finished(opened) || slices.Contains(applied, false) {
 			t.Fatalf("seed %d: %v: %v are applied, %d stages open", seed, items, applied, opened)

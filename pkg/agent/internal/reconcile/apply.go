@@ -53,6 +53,7 @@ func (r *Reconciler) applySpec(ctx context.Context, rec *reconciliation) (time.D
 			rec.outcomes[i].Action = apply.Left
 		}
 		r.remember(rec)
+		r.noteStanding(ctx, rec)
 		r.reportStatus(ctx, rec)
 		return rec.requeueAfter, nil
 	}
@@ -115,6 +116,7 @@ func (r *Reconciler) applyManifests(ctx context.Context, rec *reconciliation) er
 		rec.requeueWithin(rec.removals.after)
 	}
 	r.remember(rec)
+	r.noteStanding(ctx, rec)
 	status, reported := r.reportStatus(ctx, rec)
 	if !reported {
 		return ctx.Err()

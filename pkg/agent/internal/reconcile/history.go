@@ -37,6 +37,8 @@ type history struct {
 	removals map[object.Ref]*removal
 	// digest is that of spec, if its manifests have an order.
 	digest specDigest
+	// cycle says by which works the work depends on itself; empty if it does not.
+	cycle string
 	// expressions is what is known of those of the spec that was reconciled last.
 	expressions expressions
 	// marks is the backoff of marking the AppliedManifestWork for eviction.
@@ -46,7 +48,7 @@ type history struct {
 func (h *history) isZero() bool {
 	return h.spec == nil && h.applied == nil && h.errs == nil && h.logged == nil && !h.failing.Failing() && h.warnings == nil && h.pods == nil && h.gone == nil &&
 		h.repairs.count == 0 && h.repairs.objects == nil && h.refused == nil && h.deniedReads == nil && h.removals == nil &&
-		h.expressions.of == nil && h.digest.of == nil &&
+		h.expressions.of == nil && h.digest.of == nil && h.cycle == "" &&
 		h.marks.failures == 0
 }
 

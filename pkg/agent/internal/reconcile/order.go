@@ -30,6 +30,7 @@ import (
 type ordering struct {
 	order.Order
 	spec    string    // digest of the spec
+	first   int       // stages that are open at the start
 	opened  int       // stages that are open
 	unready []*string // of each manifest: why it is not ready, empty if it is; nil: not looked at yet
 }
@@ -60,12 +61,16 @@ func (rec *reconciliation) setOrder() {
 	for i := range rec.manifests {
 		items[i] = order.Item{Hook: rec.manifests[i].Hook, Wave: rec.manifests[i].Wave}
 	}
-	o := order.Of(items)
+	o := order.Of(items, len(rec.dependsOn) > 0)
 	if o.IsZero() {
 		rec.history().digest = specDigest{}
 		return
 	}
-	rec.order = &ordering{Order: o, spec: rec.history().digest.get(rec.work), opened: order.First, unready: make([]*string, len(items))}
+	rec.order = &ordering{Order: o, spec: rec.history().digest.get(rec.work), first: order.First, unready: make([]*string, len(items))}
+	if len(rec.dependsOn) > 0 {
+		rec.order.first = 0
+	}
+	rec.order.opened = rec.order.first
 	for i := range rec.manifests {
 		if m := &rec.manifests[i]; m.Hook != "" {
 			m.Run = rec.order.spec
@@ -79,7 +84,7 @@ func (o *ordering) start() applied.Order {
 	if o == nil {
 		return applied.Order{}
 	}
-	return applied.Order{Spec: o.spec, Opened: order.First}
+	return applied.Order{Spec: o.spec, Opened: o.first}
 }
 
 // resume continues as far as amw, which may be nil, says that the order of the spec has come.
@@ -109,7 +114,8 @@ func (r *Reconciler) applyInOrder(ctx context.Context, rec *reconciliation, opti
 	rec.outcomes = r.Applier.Apply(ctx, rec.manifests, options)
 	rec.leaveWaiting()
 	for o := rec.order; o != nil && !rec.backoff && ctx.Err() == nil && !rec.budget.Deferred(); {
-		if !o.Opens(o.opened, func(i int) bool { return r.unready(ctx, rec, i) == "" }) || rec.budget.Deferred() {
+		if o.opened == 0 && r.dependencies(rec) != "" ||
+			!o.Opens(o.opened, func(i int) bool { return r.unready(ctx, rec, i) == "" }) || rec.budget.Deferred() {
 			break
 		}
 		amw, err := r.Applied.SetOrder(ctx, rec.amw, applied.Order{Spec: o.spec, Opened: o.opened + 1})
@@ -220,7 +226,9 @@ func (r *Reconciler) waitings(ctx context.Context, rec *reconciliation) []*condi
 	for i := range rec.manifests {
 		switch {
 		case o.waits(i):
-			if wait == nil {
+			if wait == nil && o.opened == 0 {
+				wait = &condition.Waiting{Reason: workv1.ReasonWaitsForWork, Message: "Waits for " + r.dependencies(rec)}
+			} else if wait == nil {
 				of := o.Wait(o.opened, func(i int) string { return r.unready(ctx, rec, i) })
 				wait = &condition.Waiting{Reason: of.Reason, Message: of.Message}
 			}

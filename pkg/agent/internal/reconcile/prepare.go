@@ -38,6 +38,7 @@ func (r *Reconciler) prepare(ctx context.Context, logger *slog.Logger, e *entry,
 	if rec.manifests = r.parse(ctx, work, b); b.Deferred() {
 		return rec
 	}
+	r.followDependencies(rec)
 	rec.setOrder()
 	rec.last = newLastApplied(&e.history, work, rec.manifests, func(spec *inbox.Entry) []strategy.Manifest { return r.parse(ctx, spec, b.Again()) })
 	rec.account, rec.accountErr = executor.AccountOf(work.Spec.Executor)

@@ -169,5 +169,7 @@ func (r *Reconciler) forget(e *entry) {
 	r.dropResults(&e.history)
 	e.history = history{}
 	r.Table.await(e, nil)
+	r.Table.depend(e, nil)
+	r.Table.setStanding(e, standing{})
 	r.watch(e, interest{})
 }

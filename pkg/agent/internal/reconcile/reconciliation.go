@@ -40,6 +40,7 @@ type reconciliation struct {
 	tracked    []object.Ref       // objects of the manifests, and dropped ones
 	observed   []observed         // of each manifest, before applying
 	complete   conditionrules.Completion
+	dependsOn  []string // names of works
 	order      *ordering
 	backoff    bool   // repairs have to wait
 	waiting    []bool // manifests that were refused and are not tried this time

@@ -25,6 +25,8 @@ import (
 // keeps the AppliedManifestWork and the work.
 func (r *Reconciler) remove(ctx context.Context, logger *slog.Logger, e *entry, work *inbox.Entry) (time.Duration, error) {
 	r.Table.await(e, nil)
+	r.Table.depend(e, nil)
+	r.Table.setStanding(e, standing{})
 	account, _ := executor.AccountOf(work.Spec.Executor)
 	r.watch(e, interest{objects: e.interest.objects, account: account})
 	if amw, exists := r.Applied.Get(e.name); exists {

@@ -29,6 +29,8 @@ type Table struct {
 	entries  map[string]*entry
 	names    map[inbox.Key]string                  // index of entry.keys
 	awaiting map[schema.GroupKind]sets.Set[string] // index of entry.awaited
+
+	dependents map[string]sets.Set[string] // index of entry.dependsOn
 }
 
 // entry is the state of one name.
@@ -36,12 +38,15 @@ type entry struct {
 	name string // of the AppliedManifestWork; never changes
 
 	// Guarded by Table.mu.
-	keys    []inbox.Key           // works that have the name, oldest first
-	awaited []schema.GroupKind    // kinds that the cluster does not serve yet
-	active  bool                  // a worker holds the entry
-	retry   bool                  // refused manifests are tried now
-	holding bool                  // events are held back in pending
-	pending map[object.Ref]string // newest resource version of each changed object
+	keys      []inbox.Key           // works that have the name, oldest first
+	awaited   []schema.GroupKind    // kinds that the cluster does not serve yet
+	active    bool                  // a worker holds the entry
+	retry     bool                  // refused manifests are tried now
+	dependsOn []string              // names that it waits for
+	standing  standing              // for those that depend on it
+	recheck   bool                  // whether it depends on itself
+	holding   bool                  // events are held back in pending
+	pending   map[object.Ref]string // newest resource version of each changed object
 
 	// Owned by the worker that holds the entry.
 	history  history
@@ -61,7 +66,7 @@ func NewTable() *Table {
 	t := &Table{
 		entries:  map[string]*entry{},
 		names:    map[inbox.Key]string{},
-		awaiting: map[schema.GroupKind]sets.Set[string]{},
+		awaiting: map[schema.GroupKind]sets.Set[string]{}, dependents: map[string]sets.Set[string]{},
 	}
 	const name = "works"
 	ready := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[string]{Name: name, Queue: fairqueue.New(t.source)})
@@ -269,7 +274,7 @@ func (t *Table) entry(name string) *entry {
 
 // prune deletes an entry that says nothing. The caller holds mu.
 func (t *Table) prune(e *entry) {
-	if !e.active && len(e.keys) == 0 && len(e.awaited) == 0 && e.history.isZero() && e.interest.isZero() {
+	if !e.active && len(e.keys) == 0 && len(e.awaited) == 0 && len(e.dependsOn) == 0 && e.history.isZero() && e.interest.isZero() {
 		delete(t.entries, e.name)
 	}
 }

@@ -1,6 +1,7 @@
 package v1
 
 import (
+	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -60,6 +61,21 @@ const (
 
 // HookSpecAnnotationKey is on the Job of a hook, by the agent: a digest of the spec that it runs for.
 const HookSpecAnnotationKey = "workwire.dev/hook-spec"
+
+// DependsOnAnnotationKey annotates a ManifestWork with the names, separated by commas, of works of the same cluster and source: its
+// spec is applied once their newest specs are applied and ready.
+const DependsOnAnnotationKey = "workwire.dev/depends-on"
+
+// DependsOn returns the names in [DependsOnAnnotationKey] of a work, each once.
+func DependsOn(work metav1.Object) []string {
+	var names []string
+	for name := range strings.SplitSeq(work.GetAnnotations()[DependsOnAnnotationKey], ",") {
+		if name = strings.TrimSpace(name); name != "" && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
 
 // ReportReadinessAnnotationKey annotates a ManifestWork, with the value "true", for which the agent
 // reports Progressing and Degraded, as the well-known condition rules of these names do. The hub publishes its
@@ -226,6 +242,10 @@ const (
 	ReasonWaitsForWave = "WaitsForWave"
 	// ReasonWaitsForHook (Unknown, of a manifest and of its work): a hook has not run yet, for this manifest or for others that wait for it.
 	ReasonWaitsForHook = "WaitsForHook"
+	// ReasonWaitsForWork (Unknown, of a manifest and of its work): a work that this one depends on is not ready; the message names it.
+	ReasonWaitsForWork = "WaitsForWork"
+	// ReasonDependencyCycle (False): the work depends on itself, by the works that the message names. Nothing new of it is applied.
+	ReasonDependencyCycle = "DependencyCycle"
 	// ReasonHookFailed (False, of a manifest and of its work): the Job of a hook has failed.
 	ReasonHookFailed = "HookFailed"
 	// ReasonNoUnsealKey (False): the spec is sealed to a key that the agent does not have.

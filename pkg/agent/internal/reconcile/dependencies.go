@@ -1,0 +1,179 @@
+package reconcile
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/workwire/workwire/pkg/agent/internal/inbox"
+	"github.com/workwire/workwire/pkg/agent/internal/order"
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/wire"
+)
+
+// standing is how a work is for those that depend on it. It is kept only while one does.
+type standing struct {
+	of      *inbox.Entry // nil: not known
+	unready string       // why it is not ready, such as "is not applied"; empty if it is
+	cycle   bool         // it depends on itself
+}
+
+// depend replaces the names that e depends on. Those that nobody has depended on are reconciled, so that their standing is known.
+func (t *Table) depend(e *entry, names []string) {
+	t.mu.Lock()
+	var unknown []string
+	for _, name := range e.dependsOn {
+		if of := t.dependents[name].Delete(e.name); of.Len() == 0 {
+			delete(t.dependents, name)
+		}
+	}
+	before := e.dependsOn
+	e.dependsOn = names
+	for _, name := range names {
+		if t.dependents[name] == nil {
+			t.dependents[name] = sets.Set[string]{}
+			if t.entries[name] != nil && !slices.Contains(before, name) {
+				unknown = append(unknown, name)
+			}
+		}
+		t.dependents[name].Insert(e.name)
+	}
+	t.mu.Unlock()
+	for _, name := range unknown {
+		t.queue.Add(name)
+	}
+}
+
+// dependedOn reports whether a work depends on name.
+func (t *Table) dependedOn(name string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.dependents[name]) > 0
+}
+
+// setStanding sets the standing of e, and reconciles those that depend on it if it is another one.
+func (t *Table) setStanding(e *entry, is standing) {
+	t.mu.Lock()
+	if e.standing == is {
+		t.mu.Unlock()
+		return
+	}
+	e.standing = is
+	names := t.dependents[e.name].UnsortedList()
+	for _, name := range names {
+		t.entry(name).recheck = true
+	}
+	t.mu.Unlock()
+	for _, name := range names {
+		t.queue.Add(name)
+	}
+}
+
+// standingOf returns the standing of name.
+func (t *Table) standingOf(name string) standing {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if e := t.entries[name]; e != nil {
+		return e.standing
+	}
+	return standing{}
+}
+
+// takeRecheck reports, once, whether e may have come to depend on itself, or no longer does.
+func (t *Table) takeRecheck(e *entry) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	recheck := e.recheck
+	e.recheck = false
+	return recheck
+}
+
+// followDependencies sets what rec depends on.
+func (r *Reconciler) followDependencies(rec *reconciliation) {
+	work, h := rec.work, rec.history()
+	rec.dependsOn = workv1.DependsOn(&work.Meta)
+	names := make([]string, 0, len(rec.dependsOn))
+	for _, name := range rec.dependsOn {
+		names = append(names, r.naming.name(work.Source, name))
+	}
+	r.Table.depend(rec.entry, names)
+	if len(names) == 0 {
+		h.cycle = ""
+		return
+	}
+	if r.Table.takeRecheck(rec.entry) || rec.changed {
+		h.cycle = cycleMessage(order.Cycle(work.Meta.Name, func(name string) []string { return r.dependsOn(work, name) }))
+	}
+}
+
+// dependsOn returns what a work depends on that has the source of work.
+func (r *Reconciler) dependsOn(work *inbox.Entry, name string) []string {
+	if name == work.Meta.Name {
+		return workv1.DependsOn(&work.Meta)
+	}
+	if other, held := r.Inbox.ByName(work.Source, name); held {
+		return workv1.DependsOn(&other.Meta)
+	}
+	return nil
+}
+
+// cycleMessage says by which works one depends on itself, empty without a cycle.
+func cycleMessage(cycle []string) string {
+	if cycle == nil {
+		return ""
+	}
+	return "The work depends on itself, by " + workv1.DependsOnAnnotationKey + ": " + strings.Join(cycle, " → ")
+}
+
+// dependencies returns which works are not ready that rec depends on, and why; empty if all are.
+func (r *Reconciler) dependencies(rec *reconciliation) string {
+	var texts []string
+	for _, name := range rec.dependsOn {
+		if text := r.unreadyWork(rec.work.Source, name); text != "" {
+			texts = append(texts, "work "+name+" "+text)
+		}
+	}
+	if rec.history().cycle != "" {
+		return cmp.Or(strings.Join(texts, "; "), "itself")
+	}
+	return strings.Join(texts, "; ")
+}
+
+// unreadyWork returns why the newest spec of a work is not ready, empty if it is.
+func (r *Reconciler) unreadyWork(source wire.SourceID, name string) string {
+	work, held := r.Inbox.ByName(source, name)
+	switch {
+	case !held:
+		return "is not on this cluster"
+	case work.Deleting != nil:
+		return "is being deleted"
+	case work.Refusal != nil:
+		return "has a spec that is refused"
+	}
+	is := r.Table.standingOf(r.naming.name(source, name))
+	if is.of != work {
+		return "is not applied"
+	}
+	return is.unready
+}
+
+// noteStanding tells the works that depend on rec how it is.
+func (r *Reconciler) noteStanding(ctx context.Context, rec *reconciliation) {
+	if !r.Table.dependedOn(rec.entry.name) {
+		return
+	}
+	is := standing{of: rec.work, cycle: rec.history().cycle != ""}
+	for i := range rec.manifests {
+		if rec.applyError(i) != nil || rec.order.waits(i) {
+			is.unready = "is not applied"
+			break
+		}
+		if is.unready == "" && r.notReady(ctx, rec, i) != "" {
+			is.unready = "is not ready"
+		}
+	}
+	r.Table.setStanding(rec.entry, is)
+}
