@@ -8,5 +8,5 @@ import "embed"
 //
 //go:embed *.yaml completion/*.yaml delete-options/*.yaml executor/*.yaml feedback/*.yaml field-manager/*.yaml
 //go:embed ignore-fields/*.yaml immutable-fields/*.yaml manifestwork/*.yaml permissions/*.yaml replicaset/*.yaml
-//go:embed resource-race/*.yaml
+//go:embed order/*.yaml resource-race/*.yaml
 var Files embed.FS

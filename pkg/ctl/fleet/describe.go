@@ -163,7 +163,7 @@ func firstFault(conditions []metav1.Condition) string {
 		kind   string
 		status metav1.ConditionStatus
 	}{
-		{workv1.ManifestApplied, metav1.ConditionFalse}, {workv1.ManifestDegraded, metav1.ConditionTrue},
+		{workv1.ManifestApplied, metav1.ConditionFalse}, {workv1.ManifestApplied, metav1.ConditionUnknown}, {workv1.ManifestDegraded, metav1.ConditionTrue},
 		{workv1.ManifestAvailable, metav1.ConditionFalse}, {workv1.ManifestAvailable, metav1.ConditionUnknown},
 		{workv1.ManifestProgressing, metav1.ConditionTrue}, {workv1.ManifestStatusFeedbackSynced, metav1.ConditionFalse},
 	} {

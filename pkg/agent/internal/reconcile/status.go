@@ -136,6 +136,9 @@ func (r *Reconciler) status(ctx context.Context, rec *reconciliation) workv1.Man
 		c.Flapping = rec.history().repairs.flapping(m.Ref)
 		if waitings != nil {
 			c.Waiting, c.HasRun = waitings[i], rec.order.hasRun(i)
+			if rec.order.waits(i) && denied(c.ApplyError) {
+				c.ApplyError = nil // an earlier wave may give the executor the right
+			}
 		}
 		warnings, known := rec.warnings(i)
 		c.Warnings, c.KeepWarnings = warnings, !known
