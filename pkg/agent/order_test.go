@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -16,7 +17,9 @@ import (
 	"github.com/workwire/workwire/pkg/agent/internal/applied"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workclientv1 "github.com/workwire/workwire/pkg/client/clientset/versioned/typed/work/v1"
+	"github.com/workwire/workwire/pkg/wire"
 	"github.com/workwire/workwire/test/kit"
+	"github.com/workwire/workwire/test/kit/wirekit"
 )
 
 // annotated returns a manifest with an annotation.
@@ -401,5 +404,48 @@ func TestDependencyCycle(t *testing.T) {
 	for _, name := range []string{"a", "b", "c"} {
 		w.data(name, "1")
 		w.Is(works, name, "Applied=True", "Available=True")
+	}
+}
+
+// What an executor may not do yet is no failure while its wave waits: an earlier wave may give the right.
+func TestWaveOfADeniedExecutor(t *testing.T) {
+	w := newWorld(t)
+	works := w.source("hub1")
+	_, err := w.cluster.CoreV1().ServiceAccounts(w.namespace).Create(w.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "executor1"}}, metav1.CreateOptions{})
+	kit.NoError(t, err)
+	all := []string{"get", "create", "update", "patch", "delete"}
+	w.bind("jobs", rbacv1.PolicyRule{APIGroups: []string{"batch"}, Resources: []string{"jobs"}, Verbs: all})
+	w.agent()
+	w.Create(works, w.executed("web", hook(workv1.HookBefore, "migrate"), configMap("a", "1")))
+	migrate := w.job("migrate", "")
+	w.tells(works, "web", metav1.ConditionUnknown, workv1.ReasonWaitsForHook, "2 of 2 manifests are not applied yet")
+	w.finish(migrate, "")
+	w.tells(works, "web", metav1.ConditionFalse, workv1.ReasonAppliedManifestWorkFailed, "")
+	w.bind("config", rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: all})
+	w.Is(works, "web", "Applied=True", "Available=True")
+	w.data("a", "1")
+}
+
+// A dry run of a spec leaves the Job of a hook alone, and says whether the hook would run again.
+func TestDryRunOfAHook(t *testing.T) {
+	raw := newWorld(t).rawSource("hub1")
+	first := raw.spec("web", "uid-1", 1, hook(workv1.HookBefore, "migrate"))
+	raw.send(first, nil)
+	job := raw.job("migrate", "")
+	for id, c := range map[string]struct {
+		bundle *wire.Bundle
+		want   wire.DryRunResult
+	}{
+		"same":    {first.Bundle, wire.DryRunUnchanged},
+		"another": {raw.spec("web", "uid-1", 2, hook(workv1.HookBefore, "migrate"), configMap("a", "1")).Bundle, wire.DryRunRecreated},
+	} {
+		raw.peer.Publish(t, raw.topic, &wire.DryRun{ID: id, Source: "hub1", Cluster: cluster, Work: "web", Bundle: c.bundle}, nil)
+		answer := wirekit.Next(t, raw.peer, "answer "+id, func(a *wire.DryRunAnswer) bool { return a.ID == id })
+		if answer.Failure != "" || len(answer.Objects) == 0 || answer.Objects[0].Result != c.want {
+			t.Errorf("%s: %+v", id, answer)
+		}
+	}
+	if raw.job("migrate", "").UID != job.UID {
+		t.Error("the Job was replaced")
 	}
 }
