@@ -243,11 +243,16 @@ func TestHooks(t *testing.T) {
 		t.Error("a hook that has run was created again")
 	}
 
+	w.requests.Take()
 	w.change(works, "web", configMap("a", "2"), hook(workv1.HookBefore, "migrate"), hook(workv1.HookAfter, "check"))
 	w.finish(w.job("migrate", before.UID), "")
 	w.data("a", "2")
 	w.finish(w.job("check", after.UID), "")
 	w.Is(works, "web", "Applied=True", "Available=True")
+	// One Job is created, the other one is tried, deleted and created.
+	if diff := cmp.Diff(map[string]int{"create jobs": 3, "delete jobs": 1}, w.requests.Counts(kit.On("jobs"), kit.Request.Writes)); diff != "" {
+		t.Error(diff)
+	}
 	w.remove(works, "web")
 	w.noneApplied()
 }
