@@ -90,10 +90,6 @@ const (
 	PausedValue         = "true"
 )
 
-// NotBeforeAnnotationKey annotates a ManifestWork with the time, in RFC 3339, at which the agent applies its spec: until then the
-// agent holds the spec, keeps what it has applied, and reports that the spec is staged.
-const NotBeforeAnnotationKey = "workwire.dev/not-before"
-
 // IsPaused reports whether object carries [PausedAnnotationKey].
 func IsPaused(object metav1.Object) bool {
 	return object.GetAnnotations()[PausedAnnotationKey] == PausedValue
