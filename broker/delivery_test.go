@@ -260,11 +260,13 @@ func TestPropertiesAreForwarded(t *testing.T) {
 }
 
 func TestSharedSubscription(t *testing.T) {
-	b := brokertest.Start(t, broker.Config{Users: users()})
+	log := &kit.Log{}
+	b := brokertest.Start(t, broker.Config{Users: users(), Logger: log.Logger()})
 	filter := "$share/replicas/sources/hub1/clusters/+/agentevents"
 	gone := dial(t, b.Addr, options{user: "hub1", clientID: "gone", expiry: 3600})
 	gone.mustSubscribe(filter)
 	gone.drop()
+	log.Await(t, "client disconnected") // until then it is a member that is connected
 	one := dial(t, b.Addr, options{user: "hub1", clientID: "one"})
 	one.mustSubscribe(filter)
 	two := dial(t, b.Addr, options{user: "hub1", clientID: "two"})

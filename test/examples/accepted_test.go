@@ -19,6 +19,7 @@ import (
 	clusterv1beta1 "github.com/workwire/workwire/pkg/apis/cluster/v1beta1"
 	clusterv1beta2 "github.com/workwire/workwire/pkg/apis/cluster/v1beta2"
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
+	workwirev1alpha1 "github.com/workwire/workwire/pkg/apis/workwire/v1alpha1"
 	"github.com/workwire/workwire/test/kit"
 )
 
@@ -61,6 +62,7 @@ func TestEveryExampleIsAccepted(t *testing.T) {
 		"ManifestWork": worksResource, "Role": rbacv1.SchemeGroupVersion.WithResource("roles"),
 		"ManifestWorkReplicaSet":   workv1alpha1.GroupVersion.WithResource("manifestworkreplicasets"),
 		"Placement":                clusterv1beta1.GroupVersion.WithResource("placements"),
+		"WorkOverride":             workwirev1alpha1.GroupVersion.WithResource("workoverrides"),
 		"ManagedClusterSetBinding": clusterv1beta2.GroupVersion.WithResource("managedclustersetbindings"),
 	}
 	for _, file := range files(t) {

@@ -188,7 +188,7 @@ func appliedOf(s *show, work string) string {
 	return ""
 }
 
-// TestWalk: the walk ends with a rollout to three clusters, after one that stopped at the canary and
+// TestWalk: the walk ends with a rollout to three clusters, after one that stopped at the canary and went back, and
 // one that did not wait for a cluster that was off. Each look at it works.
 func TestWalk(t *testing.T) {
 	t.Parallel()
@@ -200,8 +200,9 @@ func TestWalk(t *testing.T) {
 		"cluster1 joins: workctl token create cluster1", "cluster1 has a certificate",
 		"cluster3 joins: workctl token create cluster3", "cluster3 has a certificate", "cluster3 is connected, stage=prod",
 		"Complete: revision 1: 3 of 3 clusters succeeded",
-		"Stopped: revision 2: 0 of 3 clusters succeeded, 1 have the template; stopped: 1 cluster failed or timed out, more than allowed: " +
-			"cluster1; waiting for cluster1: Deployment default/web: Available: 0/1",
+		"cluster2 has the label cluster=cluster2 on its Deployment", "Complete: revision 1: 3 of 3 clusters succeeded",
+		"3 clusters: cluster1, cluster2, cluster3 ~ apps/v1 Deployment default/web would be changed", `nginx:1.27" → "nginx:1.28"`,
+		"RollingBack: ", "RolledBack: ",
 		"Complete: revision 3: 3 of 3 clusters succeeded",
 		"cluster3 is not available", "RollingOut: revision 4: 2 of 3 clusters succeeded",
 		"Complete: revision 4: 3 of 3 clusters succeeded",

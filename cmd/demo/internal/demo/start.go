@@ -148,7 +148,7 @@ func (s *stage) output(ctx context.Context, input, program string, args ...strin
 	cmd.Stdin, cmd.Stderr = strings.NewReader(input), &refusal
 	out, err := cmd.Output()
 	if err != nil {
-		return "", fmt.Errorf("%s %s: %w: %s", program, args[0], err, &refusal)
+		return string(out), fmt.Errorf("%s %s: %w: %s", program, args[0], err, &refusal)
 	}
 	return string(out), nil
 }

@@ -2,7 +2,10 @@ package demo
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
+	"os/exec"
 	"strings"
 	"time"
 
@@ -17,8 +20,11 @@ import (
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	clusterv1beta1 "github.com/workwire/workwire/pkg/apis/cluster/v1beta1"
 	clusterv1beta2 "github.com/workwire/workwire/pkg/apis/cluster/v1beta2"
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
+	workwirev1alpha1 "github.com/workwire/workwire/pkg/apis/workwire/v1alpha1"
 	workclient "github.com/workwire/workwire/pkg/client/clientset/versioned"
+	"github.com/workwire/workwire/pkg/workstate"
 	"github.com/workwire/workwire/test/kit/process"
 )
 
@@ -30,7 +36,12 @@ const (
 	walkSoak     = 3 * time.Second
 	walkDeadline = "15s" // of the canary that fails
 	longDeadline = "10m" // of the others
+	nextImage    = "nginx:1.28"
+	differs      = 4 // the exit code of workctl diff
 )
+
+// noNode selects no node.
+var noNode = map[string]any{"disk": "fast"}
 
 // walker is a walk through a rollout.
 type walker struct {
@@ -40,8 +51,8 @@ type walker struct {
 	said   string                      // the last message of the rollout
 }
 
-// walk adds two clusters and shows a rollout: a canary that fails and stops, its fix, and a cluster
-// that is off meanwhile. Each step waits for as long as s.Timeout.
+// walk adds two clusters and shows a rollout: values of each cluster, a preview, a canary that fails and goes back by itself, its
+// fix, and a cluster that is off meanwhile. Each step waits for as long as s.Timeout.
 func (s *stage) walk(ctx context.Context) error {
 	client, err := workclient.NewForConfig(s.hub)
 	if err != nil {
@@ -56,7 +67,9 @@ func (s *stage) walk(ctx context.Context) error {
 	}{
 		{"two clusters more (1 GB of memory), with labels: cluster1 is the canary", w.addClusters, []string{hub + " get managedclusters --show-labels"}},
 		{"one Deployment for all: examples/replicaset/canary-*.yaml", w.create, []string{hub + " -n ocm-ns get manifestworkreplicaset web"}},
-		{"a change that fits on no node: it stops at the canary", w.fail, []string{
+		{"values of each cluster: examples/replicaset/canary-override.yaml", w.override, []string{s.kubectl("cluster2") + " get deployment web --show-labels"}},
+		{"what a change would do, asked of all clusters before it is made", w.preview, nil},
+		{"made, it fits on no node: it stops at the canary, which goes back", w.fail, []string{
 			hub + " -n ocm-ns describe manifestworkreplicaset web", s.kubectl("spoke") + " get deployments,pods -l app=web",
 		}},
 		{"its fix goes on to all", w.fix, []string{hub + " -n ocm-ns get manifestworkreplicasetrevisions --sort-by=.revision"}},
@@ -137,6 +150,7 @@ func (w *walker) create(ctx context.Context) error {
 		}
 	}
 	set.Spec.PlacementRefs[0].RolloutStrategy.Progressive.MinSuccessTime.Duration = walkSoak
+	set.Annotations = map[string]string{workv1alpha1.OnFailureAnnotationKey: workv1alpha1.OnFailureRollback}
 	if _, err := w.client.ClusterV1beta2().ManagedClusterSetBindings(setsNamespace).Create(ctx, binding, metav1.CreateOptions{}); err != nil {
 		return fmt.Errorf("apply the binding: %w", err)
 	}
@@ -149,15 +163,92 @@ func (w *walker) create(ctx context.Context) error {
 	return w.rollout(ctx, workv1alpha1.ReasonComplete, "3 of 3 clusters succeeded")
 }
 
-func (w *walker) fail(ctx context.Context) error {
-	if err := w.edit(ctx, walkDeadline, "nginx:1.28", map[string]any{"disk": "fast"}); err != nil {
+// override applies the example's WorkOverride, and waits until each cluster has its own value.
+func (w *walker) override(ctx context.Context) error {
+	override := &workwirev1alpha1.WorkOverride{}
+	text, err := examples.Files.ReadFile("replicaset/canary-override.yaml")
+	if err == nil {
+		err = yaml.UnmarshalStrict(text, override)
+	}
+	if err != nil {
+		return fmt.Errorf("read examples/replicaset/canary-override.yaml: %w", err)
+	}
+	if _, err := w.client.WorkwireV1alpha1().WorkOverrides(setsNamespace).Create(ctx, override, metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("apply the override: %w", err)
+	}
+	for _, cluster := range clusters {
+		value := fmt.Sprintf(`"cluster":%q`, cluster.name)
+		err := w.until(ctx, func() (bool, string) {
+			works, err := w.client.WorkV1().ManifestWorks(cluster.name).List(ctx, metav1.ListOptions{LabelSelector: workv1.ReplicaSetLabelKey})
+			if err != nil || len(works.Items) != 1 {
+				return false, fmt.Sprintf("the works of %s: %v", cluster.name, err)
+			}
+			work := &works.Items[0]
+			c := workstate.Current(work, workv1.WorkAvailable)
+			has := strings.Contains(string(work.Spec.Workload.Manifests[0].Raw), value)
+			return has && c != nil && c.Status == metav1.ConditionTrue, cluster.name + " does not have its value yet"
+		})
+		if err != nil {
+			return err
+		}
+		w.say("%s has the label cluster=%[1]s on its Deployment", cluster.name)
+	}
+	if err := w.rollout(ctx, workv1alpha1.ReasonComplete, "3 of 3 clusters succeeded"); err != nil {
 		return err
 	}
-	return w.rollout(ctx, workv1alpha1.ReasonStopped, "Deployment default/web")
+	// Only a template that has succeeded everywhere for minSuccessTime is one to go back to.
+	return w.until(ctx, func() (bool, string) {
+		set, err := w.client.WorkV1alpha1().ManifestWorkReplicaSets(setsNamespace).Get(ctx, setName, metav1.GetOptions{})
+		if err != nil {
+			return false, err.Error()
+		}
+		return set.Annotations[workwirev1alpha1.ProvenRevisionAnnotationKey] == "1", "revision 1 has not proven itself yet"
+	})
+}
+
+// preview asks all clusters what the change would do that fails next.
+func (w *walker) preview(ctx context.Context) error {
+	set, err := w.client.WorkV1alpha1().ManifestWorkReplicaSets(setsNamespace).Get(ctx, setName, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	if err := change(set, walkDeadline, nextImage, noNode); err != nil {
+		return err
+	}
+	set.TypeMeta = metav1.TypeMeta{APIVersion: workv1alpha1.GroupVersion.String(), Kind: "ManifestWorkReplicaSet"}
+	set.ManagedFields, set.Status = nil, workv1alpha1.ManifestWorkReplicaSetStatus{}
+	text, err := yaml.Marshal(set)
+	if err != nil {
+		return err
+	}
+	file := w.path("change.yaml")
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		return err
+	}
+	command := []string{"diff", "set", "-f", file, "-n", setsNamespace, "--transport=" + w.transport(sourceID), "--kubeconfig=" + w.path("hub/kubeconfig")}
+	w.say("workctl diff set -f %s -n %s --transport=%s", w.relative(file), setsNamespace, w.relative(w.transport(sourceID)))
+	out, err := w.output(ctx, "", "workctl", command...)
+	var exit *exec.ExitError
+	if err != nil && !(errors.As(err, &exit) && exit.ExitCode() == differs) {
+		return err
+	}
+	w.printing.Lock()
+	defer w.printing.Unlock()
+	for line := range strings.Lines(out) {
+		fmt.Fprint(w.Out, "        ", line)
+	}
+	return nil
+}
+
+func (w *walker) fail(ctx context.Context) error {
+	if err := w.edit(ctx, walkDeadline, nextImage, noNode); err != nil {
+		return err
+	}
+	return w.rollout(ctx, workv1alpha1.ReasonRolledBack, "3 of 3 clusters succeeded")
 }
 
 func (w *walker) fix(ctx context.Context) error {
-	if err := w.edit(ctx, longDeadline, "nginx:1.28", nil); err != nil {
+	if err := w.edit(ctx, longDeadline, nextImage, nil); err != nil {
 		return err
 	}
 	return w.rollout(ctx, workv1alpha1.ReasonComplete, "3 of 3 clusters succeeded")
@@ -193,14 +284,19 @@ func (w *walker) edit(ctx context.Context, deadline, image string, nodeSelector 
 		if err != nil {
 			return false, err.Error()
 		}
-		set.Spec.PlacementRefs[0].RolloutStrategy.Progressive.ProgressDeadline = deadline
-		manifest := &set.Spec.ManifestWorkTemplate.Workload.Manifests[0]
-		if manifest.Raw, err = editPod(manifest.Raw, image, nodeSelector); err != nil {
+		if err := change(set, deadline, image, nodeSelector); err != nil {
 			return false, err.Error()
 		}
 		_, err = sets.Update(ctx, set, metav1.UpdateOptions{})
 		return err == nil, fmt.Sprint(err)
 	})
+}
+
+func change(set *workv1alpha1.ManifestWorkReplicaSet, deadline, image string, nodeSelector map[string]any) (err error) {
+	set.Spec.PlacementRefs[0].RolloutStrategy.Progressive.ProgressDeadline = deadline
+	manifest := &set.Spec.ManifestWorkTemplate.Workload.Manifests[0]
+	manifest.Raw, err = editPod(manifest.Raw, image, nodeSelector)
+	return err
 }
 
 // editPod returns a Deployment with another image and nodeSelector.
