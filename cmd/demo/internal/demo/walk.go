@@ -229,7 +229,7 @@ func (w *walker) preview(ctx context.Context) error {
 	w.say("workctl diff set -f %s -n %s --transport=%s", w.relative(file), setsNamespace, w.relative(w.transport(sourceID)))
 	out, err := w.output(ctx, "", "workctl", command...)
 	var exit *exec.ExitError
-	if err != nil && !(errors.As(err, &exit) && exit.ExitCode() == differs) {
+	if err != nil && (!errors.As(err, &exit) || exit.ExitCode() != differs) {
 		return err
 	}
 	w.printing.Lock()
