@@ -121,7 +121,8 @@ func (f *diffSetFlags) run(ctx context.Context, o *cli.Options, name string) err
 	if err := plan.Ask(ctx, ask); err != nil {
 		return err
 	}
-	record := plan.Record(preview.User(ctx, reader), time.Now())
+	user, _ := reader.User(ctx) // not all API servers tell
+	record := plan.Record(user, time.Now())
 	held, err := plan.Held(&record)
 	if err != nil {
 		return err

@@ -13,6 +13,7 @@ import (
 	"github.com/google/cel-go/common/types"
 	"github.com/google/cel-go/common/types/ref"
 	"github.com/google/cel-go/common/types/traits"
+	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
@@ -190,4 +191,18 @@ func (e *encoder) object(v traits.Mapper) (any, error) {
 		object[string(text)] = item
 	}
 	return object, nil
+}
+
+// DataOf returns the data of a ConfigMap or Secret as texts; never nil.
+func DataOf(object any) map[string]string {
+	texts := map[string]string{}
+	switch o := object.(type) {
+	case *corev1.ConfigMap:
+		maps.Copy(texts, o.Data)
+	case *corev1.Secret:
+		for key, text := range o.Data {
+			texts[key] = string(text)
+		}
+	}
+	return texts
 }

@@ -93,19 +93,21 @@ func serving(ctx context.Context, client kubernetes.Interface) error {
 	return client.CoreV1().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
 }
 
-// usable returns an error while the controllers do not run: of a hub, while a ClusterRole has nothing of those that it
-// aggregates; of a spoke, while it cannot run pods, which need the default ServiceAccount of their namespace, and a node.
-func usable(ctx context.Context, client kubernetes.Interface, role Role, wantNodes int) error {
-	if role == Hub {
-		view, err := client.RbacV1().ClusterRoles().Get(ctx, "view", metav1.GetOptions{})
-		if err == nil && len(view.Rules) == 0 {
-			err = errors.New("it has no rules")
-		}
-		if err != nil {
-			return fmt.Errorf("the ClusterRole view: %w", err)
-		}
-		return nil
+// controlled returns an error while the controllers of a hub do not run: a ClusterRole has nothing of those that it aggregates.
+func controlled(ctx context.Context, client kubernetes.Interface) error {
+	view, err := client.RbacV1().ClusterRoles().Get(ctx, "view", metav1.GetOptions{})
+	if err == nil && len(view.Rules) == 0 {
+		err = errors.New("it has no rules")
 	}
+	if err != nil {
+		return fmt.Errorf("the ClusterRole view: %w", err)
+	}
+	return nil
+}
+
+// usable returns an error while the cluster cannot run pods: they need the default ServiceAccount
+// of their namespace, and a node.
+func usable(ctx context.Context, client kubernetes.Interface, wantNodes int) error {
 	if _, err := client.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Get(ctx, "default", metav1.GetOptions{}); err != nil {
 		return fmt.Errorf("the default ServiceAccount: %w", err)
 	}

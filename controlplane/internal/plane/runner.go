@@ -94,7 +94,10 @@ func (r *runner) start(ctx context.Context) error {
 		}
 	}
 	if err := await(ctx, "the controllers", func(ctx context.Context) error {
-		return usable(ctx, client, r.config.Role, r.config.Nodes)
+		if r.config.Role == Hub {
+			return controlled(ctx, client)
+		}
+		return usable(ctx, client, r.config.Nodes)
 	}); err != nil {
 		return err
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -23,9 +22,9 @@ import (
 // approval. Only revision is approved, 0 for the one that the set has. It fails if the plan has no such stage, and drops
 // approvals of earlier revisions.
 func (r *Reader) Approve(ctx context.Context, namespace, name, stage string, revision int64, reason string) (approval workwirev1alpha1.Approval, err error) {
-	me, err := r.Kube.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	user, err := r.User(ctx)
 	if err != nil {
-		return approval, cli.APIError("ask the API server who you are", err)
+		return approval, err
 	}
 	client := r.Clients.WorkV1alpha1().ManifestWorkReplicaSets(namespace)
 	err = retry.RetryOnConflict(retry.DefaultRetry, func() error {
@@ -37,7 +36,7 @@ func (r *Reader) Approve(ctx context.Context, namespace, name, stage string, rev
 		if err != nil {
 			return cli.Errorf("%w", err).Do("mend or remove the annotation")
 		}
-		approval = workwirev1alpha1.Approval{Stage: stage, By: me.Status.UserInfo.Username, Reason: reason, Time: metav1.Now()}
+		approval = workwirev1alpha1.Approval{Stage: stage, By: user, Reason: reason, Time: metav1.Now()}
 		if approval.Revision, err = approvable(set, revision); err != nil {
 			return err
 		}
@@ -47,12 +46,11 @@ func (r *Reader) Approve(ctx context.Context, namespace, name, stage string, rev
 		kept := slices.DeleteFunc(approvals, func(a workwirev1alpha1.Approval) bool {
 			return a.Revision < approval.Revision || a.Revision == approval.Revision && a.Stage == approval.Stage
 		})
-		patch, err := approvalsPatch(set, append(kept, approval))
+		text, err := json.Marshal(append(kept, approval))
 		if err != nil {
-			return err
+			return fmt.Errorf("encode the approvals: %w", err)
 		}
-		_, err = client.Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: fieldManager})
-		return err
+		return r.AnnotateSet(ctx, set, metav1.Preconditions{ResourceVersion: &set.ResourceVersion}, workwirev1alpha1.ApprovalsAnnotationKey, string(text))
 	})
 	if of := (*cli.Error)(nil); err == nil || errors.As(err, &of) {
 		return approval, err
@@ -60,23 +58,38 @@ func (r *Reader) Approve(ctx context.Context, namespace, name, stage string, rev
 	return approval, cli.APIError("approve the rollout", err)
 }
 
-// approvalsPatch returns the patch that sets the approvals of a set that nobody has changed meanwhile.
-func approvalsPatch(set *workv1alpha1.ManifestWorkReplicaSet, approvals workwirev1alpha1.Approvals) ([]byte, error) {
-	text, err := json.Marshal(approvals)
+// User returns the name that the hub's API server knows the user by.
+func (r *Reader) User(ctx context.Context) (string, error) {
+	me, err := r.Kube.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("encode the approvals: %w", err)
+		return "", cli.APIError("ask the API server who you are", err)
 	}
-	return json.Marshal(map[string]any{"metadata": map[string]any{
-		"resourceVersion": set.ResourceVersion, "annotations": map[string]string{workwirev1alpha1.ApprovalsAnnotationKey: string(text)},
-	}})
+	return me.Status.UserInfo.Username, nil
+}
+
+// AnnotateSet sets an annotation of a set, if it is still the one of the preconditions.
+func (r *Reader) AnnotateSet(ctx context.Context, set *workv1alpha1.ManifestWorkReplicaSet, only metav1.Preconditions, key, value string) error {
+	var patch struct {
+		Metadata struct {
+			metav1.Preconditions
+			Annotations map[string]string `json:"annotations"`
+		} `json:"metadata"`
+	}
+	patch.Metadata.Preconditions, patch.Metadata.Annotations = only, map[string]string{key: value}
+	data, err := json.Marshal(patch)
+	if err != nil {
+		return fmt.Errorf("encode the patch: %w", err)
+	}
+	_, err = r.Clients.WorkV1alpha1().ManifestWorkReplicaSets(set.Namespace).Patch(ctx, set.Name, types.MergePatchType, data, metav1.PatchOptions{FieldManager: fieldManager})
+	return err
 }
 
 // approvable returns the number of the revision that a set has. It fails if that is another than the one wanted, or the hub
 // has not numbered the template yet.
 func approvable(set *workv1alpha1.ManifestWorkReplicaSet, wanted int64) (int64, error) {
-	has, err := strconv.ParseInt(set.Annotations[workwirev1alpha1.RevisionAnnotationKey], 10, 64)
+	has := workwirev1alpha1.RevisionOf(set.Annotations, workwirev1alpha1.RevisionAnnotationKey)
 	switch {
-	case err != nil:
+	case has == 0:
 		return 0, cli.Errorf("the template of set %s/%s has no revision yet", set.Namespace, set.Name).Do("try again when the hub has stored it")
 	case wanted != 0 && wanted != has:
 		return 0, cli.Errorf("set %s/%s is at revision %d, not %d", set.Namespace, set.Name, has, wanted).

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
 
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
@@ -94,7 +95,7 @@ func (r *Reader) DescribeSet(ctx context.Context, d Description, namespace, name
 		return notFound(err, "set", name, "workctl get sets -A")
 	}
 	s := &Snapshot{Time: d.Now}
-	if s.Works, err = r.Works(ctx, "", workv1.ReplicaSetLabelKey+"="+namespace+"."+name); err != nil {
+	if s.Works, err = r.Works(ctx, "", workv1.ReplicaSetLabelKey+"="+workv1alpha1.WorkLabel(types.NamespacedName{Namespace: namespace, Name: name})); err != nil {
 		return err
 	}
 	works := WorkLines(s)

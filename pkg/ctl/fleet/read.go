@@ -273,8 +273,8 @@ func (r *Reader) Facts(ctx context.Context, cluster, name string) (workstate.Fac
 		f.Cluster, f.NoCluster = nil, apierrors.IsNotFound(err)
 	}
 	f.Presence, f.Leader = r.Leases(ctx, f.Cluster)
-	if namespace, set, ok := strings.Cut(work.Labels[workv1.ReplicaSetLabelKey], "."); ok {
-		if found, err := r.Clients.WorkV1alpha1().ManifestWorkReplicaSets(namespace).Get(ctx, set, metav1.GetOptions{}); err == nil {
+	if set, ok := workv1alpha1.ParseWorkLabel(work.Labels[workv1.ReplicaSetLabelKey]); ok {
+		if found, err := r.Clients.WorkV1alpha1().ManifestWorkReplicaSets(set.Namespace).Get(ctx, set.Name, metav1.GetOptions{}); err == nil {
 			f.Set = found
 		}
 	}

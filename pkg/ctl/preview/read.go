@@ -76,7 +76,7 @@ func Read(ctx context.Context, r *fleet.Reader, of Subject) (*Plan, error) {
 	for i := range clusters.Items {
 		p.clusters[clusters.Items[i].Name] = &clusters.Items[i]
 	}
-	works, err := r.Works(ctx, "", workv1.ReplicaSetLabelKey+"="+p.Set.Namespace+"."+p.Set.Name)
+	works, err := r.Works(ctx, "", workv1.ReplicaSetLabelKey+"="+workv1alpha1.WorkLabel(keyOf(p.Set)))
 	if err != nil {
 		return nil, err
 	}
@@ -92,22 +92,19 @@ func Read(ctx context.Context, r *fleet.Reader, of Subject) (*Plan, error) {
 
 func (p *Plan) readSet(ctx context.Context, r *fleet.Reader, of Subject) (err error) {
 	if of.Files != nil {
-		if p.Set, err = setOf(of); err != nil {
-			return err
-		}
-		if p.hash, err = revisions.Hash(&p.Set.Spec.ManifestWorkTemplate); err != nil {
-			return err
-		}
-		return nil
+		p.Set, err = setOf(of)
+	} else {
+		p.Set, err = r.Clients.WorkV1alpha1().ManifestWorkReplicaSets(of.Namespace).Get(ctx, of.Name, metav1.GetOptions{})
+		err = cli.APIError("get the set "+of.Name, err)
 	}
-	if p.Set, err = r.Clients.WorkV1alpha1().ManifestWorkReplicaSets(of.Namespace).Get(ctx, of.Name, metav1.GetOptions{}); err != nil {
-		return cli.APIError("get the set "+of.Name, err)
+	if err != nil {
+		return err
 	}
 	if p.hash, err = revisions.Hash(&p.Set.Spec.ManifestWorkTemplate); err != nil {
 		return err
 	}
-	if a := p.Set.Annotations; a[workwirev1alpha1.RevisionHashAnnotationKey] == p.hash {
-		_, _ = fmt.Sscan(a[workwirev1alpha1.RevisionAnnotationKey], &p.Revision)
+	if a := p.Set.Annotations; of.Files == nil && a[workwirev1alpha1.RevisionHashAnnotationKey] == p.hash {
+		p.Revision = workwirev1alpha1.RevisionOf(a, workwirev1alpha1.RevisionAnnotationKey)
 	}
 	return nil
 }
@@ -191,27 +188,17 @@ func readValues(ctx context.Context, r *fleet.Reader, namespace string, files *r
 
 // readData returns the data of a ConfigMap or Secret, nil if it does not exist.
 func readData(ctx context.Context, r *fleet.Reader, namespace string, from overrides.Reference) (map[string]string, error) {
-	data := make(map[string]string)
+	var found any
+	var err error
 	if from.Kind == overrides.ConfigMap {
-		found, err := r.Kube.CoreV1().ConfigMaps(namespace).Get(ctx, from.Name, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
-			return nil, nil
-		}
-		if err == nil && found.Data != nil {
-			data = found.Data
-		}
-		return data, err
+		found, err = r.Kube.CoreV1().ConfigMaps(namespace).Get(ctx, from.Name, metav1.GetOptions{})
+	} else {
+		found, err = r.Kube.CoreV1().Secrets(namespace).Get(ctx, from.Name, metav1.GetOptions{})
 	}
-	found, err := r.Kube.CoreV1().Secrets(namespace).Get(ctx, from.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}
-	if err == nil {
-		for key, value := range found.Data {
-			data[key] = string(value)
-		}
-	}
-	return data, err
+	return overrides.DataOf(found), err
 }
 
 // readPlacement returns the clusters that a placement has selected, sorted.
@@ -289,7 +276,7 @@ func presence(cluster *clusterv1.ManagedCluster) (State, string) {
 		return NotAccepted, "the hub does not accept it"
 	}
 	available := meta.FindStatusCondition(cluster.Status.Conditions, clusterv1.ManagedClusterConditionAvailable)
-	if available == nil || available.Status == metav1.ConditionTrue || available.Reason == clusterv1.ReasonHubDisconnected {
+	if !clusterv1.IsAway(available) {
 		return "", ""
 	}
 	return Away, "away since " + available.LastTransitionTime.UTC().Format(time.RFC3339)

@@ -77,6 +77,7 @@ func (s *stage) walk(ctx context.Context) error {
 		{"cluster3 is back", w.back, []string{s.kubectl("cluster3") + " get deployment web -o wide"}},
 	} {
 		fmt.Fprintf(s.Out, "\n== %s\n", step.title)
+		w.said = "" // each step says how it ends, also if nothing has changed by then
 		bounded, cancel := context.WithTimeoutCause(ctx, s.Timeout, fmt.Errorf("not done within %v", s.Timeout))
 		err := step.run(bounded)
 		cancel()
@@ -141,12 +142,8 @@ func (w *walker) create(ctx context.Context) error {
 	}
 	binding, placement, set := &clusterv1beta2.ManagedClusterSetBinding{}, &clusterv1beta1.Placement{}, &workv1alpha1.ManifestWorkReplicaSet{}
 	for file, object := range map[string]any{"cluster-set-binding": binding, "canary-placement": placement, "canary-mwrset": set} {
-		text, err := examples.Files.ReadFile("replicaset/" + file + ".yaml")
-		if err == nil {
-			err = yaml.UnmarshalStrict(text, object)
-		}
-		if err != nil {
-			return fmt.Errorf("read examples/replicaset/%s.yaml: %w", file, err)
+		if err := readExample(file, object); err != nil {
+			return err
 		}
 	}
 	set.Spec.PlacementRefs[0].RolloutStrategy.Progressive.MinSuccessTime.Duration = walkSoak
@@ -163,15 +160,23 @@ func (w *walker) create(ctx context.Context) error {
 	return w.rollout(ctx, workv1alpha1.ReasonComplete, "3 of 3 clusters succeeded")
 }
 
+// readExample reads a file of examples/replicaset.
+func readExample(file string, into any) error {
+	text, err := examples.Files.ReadFile("replicaset/" + file + ".yaml")
+	if err == nil {
+		err = yaml.UnmarshalStrict(text, into)
+	}
+	if err != nil {
+		return fmt.Errorf("read examples/replicaset/%s.yaml: %w", file, err)
+	}
+	return nil
+}
+
 // override applies the example's WorkOverride, and waits until each cluster has its own value.
 func (w *walker) override(ctx context.Context) error {
 	override := &workwirev1alpha1.WorkOverride{}
-	text, err := examples.Files.ReadFile("replicaset/canary-override.yaml")
-	if err == nil {
-		err = yaml.UnmarshalStrict(text, override)
-	}
-	if err != nil {
-		return fmt.Errorf("read examples/replicaset/canary-override.yaml: %w", err)
+	if err := readExample("canary-override", override); err != nil {
+		return err
 	}
 	if _, err := w.client.WorkwireV1alpha1().WorkOverrides(setsNamespace).Create(ctx, override, metav1.CreateOptions{}); err != nil {
 		return fmt.Errorf("apply the override: %w", err)
@@ -292,6 +297,7 @@ func (w *walker) edit(ctx context.Context, deadline, image string, nodeSelector 
 	})
 }
 
+// change gives a set another deadline, image and nodeSelector.
 func change(set *workv1alpha1.ManifestWorkReplicaSet, deadline, image string, nodeSelector map[string]any) (err error) {
 	set.Spec.PlacementRefs[0].RolloutStrategy.Progressive.ProgressDeadline = deadline
 	manifest := &set.Spec.ManifestWorkTemplate.Workload.Manifests[0]

@@ -70,9 +70,8 @@ func readiness(object map[string]any) (state status.Status, message string) {
 
 // Unready returns why an object is not ready, by kstatus; empty if it is.
 func Unready(object map[string]any) string {
-	state, message := readiness(object)
-	if state == status.CurrentStatus {
-		return ""
+	if waits, message := progressing(object); waits {
+		return message
 	}
-	return message
+	return ""
 }

@@ -90,9 +90,8 @@ func (r *Reconciler) applySpec(ctx context.Context, rec *reconciliation) (time.D
 // applyManifests applies the manifests, removes the dropped objects, and records and reports the
 // result.
 func (r *Reconciler) applyManifests(ctx context.Context, rec *reconciliation) error {
-	amw := rec.amw
 	orderErr := r.applyInOrder(ctx, rec, apply.Options{
-		Owner:           ownership.Reference(amw.Name, amw.UID),
+		Owner:           ownership.Reference(rec.amw.Name, rec.amw.UID),
 		Previous:        rec.last.manifest,
 		FieldsDigest:    rec.fieldsDigest,
 		Live:            rec.watched,
@@ -103,17 +102,19 @@ func (r *Reconciler) applyManifests(ctx context.Context, rec *reconciliation) er
 	if ctx.Err() != nil || rec.budget.Deferred() {
 		return ctx.Err()
 	}
-	amw = rec.amw
+	amw := rec.amw
 	r.noteRefusals(rec)
 	rec.repeatRefused()
 	r.readDenied(ctx, rec, time.Now())
 	rec.removals = newRemovals(len(rec.dropped))
-	if rec.changed && !rec.complete.Work && rec.refusal == nil {
-		rec.history().removals = nil
-	}
-	if !rec.complete.Work && rec.refusal == nil && rec.order.finished() { // a spec that is refused drops nothing
-		rec.removals = r.removeObjects(ctx, rec.history(), rec.dropped, &rec.work.Spec, amw.UID)
-		rec.requeueWithin(rec.removals.after)
+	if !rec.complete.Work && rec.refusal == nil { // a spec that is refused drops nothing
+		if rec.changed {
+			rec.history().removals = nil
+		}
+		if rec.order.finished() {
+			rec.removals = r.removeObjects(ctx, rec.history(), rec.dropped, &rec.work.Spec, amw.UID)
+			rec.requeueWithin(rec.removals.after)
+		}
 	}
 	r.remember(rec)
 	r.noteStanding(ctx, rec)

@@ -2,9 +2,6 @@ package reconcile
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -43,15 +40,13 @@ type specDigest struct {
 
 // get returns the digest of a spec. That of a sealed one is not made from its content: it is told in clear.
 func (d *specDigest) get(work *inbox.Entry) string {
-	if d.of == work {
-		return d.text
+	if d.of != work {
+		*d = specDigest{of: work, text: fmt.Sprintf("%s-%d", work.UID, work.Generation)}
+		if !work.Sealed {
+			hash, _ := wire.ContentHash(wire.NewBundle(&work.Spec)) // it was decoded from JSON
+			d.text = hash[:16]
+		}
 	}
-	content := fmt.Appendf(nil, "%s/%d", work.UID, work.Generation)
-	if !work.Sealed {
-		content, _ = json.Marshal(wire.NewBundle(&work.Spec)) // it was decoded from JSON
-	}
-	sum := sha256.Sum256(content)
-	*d = specDigest{of: work, text: hex.EncodeToString(sum[:8])}
 	return d.text
 }
 

@@ -1,6 +1,16 @@
 package v1
 
-import "maps"
+import (
+	"maps"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// IsAway reports whether a condition [ManagedClusterConditionAvailable], which may be nil, says that the agent is not there. While
+// nobody knows, because the hub has no connection, it does not say so.
+func IsAway(available *metav1.Condition) bool {
+	return available != nil && available.Status != metav1.ConditionTrue && available.Reason != ReasonHubDisconnected
+}
 
 // SteadyAnnotations returns the annotations of c without the one that changes all the time, [LastSeenAnnotationKey]. The caller must not
 // modify them.

@@ -1,5 +1,7 @@
 package v1alpha1
 
+import "strconv"
+
 // Labels of a ManifestWorkReplicaSetRevision.
 const (
 	// ReplicaSetLabelKey labels a revision with the name of its set.
@@ -30,3 +32,12 @@ const (
 	// changed. `kubectl annotate` and `kubectl rollout history` know it.
 	ChangeCauseAnnotationKey = "kubernetes.io/change-cause"
 )
+
+// RevisionOf returns the number of a revision that an annotation has; 0 if there is none.
+func RevisionOf(annotations map[string]string, key string) int64 {
+	number, err := strconv.ParseInt(annotations[key], 10, 64)
+	if err != nil {
+		return 0
+	}
+	return number
+}

@@ -183,7 +183,7 @@ var pointer = strings.NewReplacer("~", "~0", "/", "~1")
 
 // workLabels returns the labels of a work, and the value of LabelsAnnotationKey.
 func workLabels(set *workv1alpha1.ManifestWorkReplicaSet, placement string) (labels map[string]string, owned string) {
-	labels = map[string]string{workv1.ReplicaSetLabelKey: Label(controller.KeyOf(set)), workv1.PlacementNameLabelKey: placement}
+	labels = map[string]string{workv1.ReplicaSetLabelKey: workv1alpha1.WorkLabel(controller.KeyOf(set)), workv1.PlacementNameLabelKey: placement}
 	var keys []string
 	for _, key := range slices.Sorted(maps.Keys(set.Labels)) {
 		if _, ours := labels[key]; !ours {

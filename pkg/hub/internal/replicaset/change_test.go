@@ -39,8 +39,8 @@ func TestWorkName(t *testing.T) {
 	for label, want := range map[string]types.NamespacedName{
 		"ns.set": set, "ns.set.v2": {Namespace: "ns", Name: "set.v2"}, "ns": {}, ".set": {}, "ns.": {}, "": {},
 	} {
-		if got, ok := parseLabel(label); ok != (want != types.NamespacedName{}) || ok && got != want {
-			t.Errorf("parseLabel(%q) = %v, %v", label, got, ok)
+		if got, ok := workv1alpha1.ParseWorkLabel(label); ok != (want != types.NamespacedName{}) || ok && got != want {
+			t.Errorf("ParseWorkLabel(%q) = %v, %v", label, got, ok)
 		}
 	}
 }

@@ -355,7 +355,7 @@ func (in input) clusterState(placement, name string, presence presence, works ma
 	work := works[name]
 	if work == nil && !presence.outside {
 		lost, ok := in.workByName(types.NamespacedName{Namespace: name, Name: workv1alpha1.WorkName(controller.KeyOf(in.set), placement)})
-		if ok && lost.Labels[workv1.ReplicaSetLabelKey] != Label(controller.KeyOf(in.set)) {
+		if ok && lost.Labels[workv1.ReplicaSetLabelKey] != workv1alpha1.WorkLabel(controller.KeyOf(in.set)) {
 			work, works[name] = lost, lost
 		}
 	}

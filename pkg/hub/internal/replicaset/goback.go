@@ -19,22 +19,13 @@ import (
 	"github.com/workwire/workwire/pkg/runtime/kube"
 )
 
-// numberOf returns the number of a revision from an annotation of a set; 0 if there is none.
-func numberOf(set *workv1alpha1.ManifestWorkReplicaSet, annotation string) int64 {
-	number, err := strconv.ParseInt(set.Annotations[annotation], 10, 64)
-	if err != nil {
-		return 0
-	}
-	return number
-}
-
 // revisionsOf returns the revisions of a set whose template has this hash. While the template is not stored, it has no
 // number, and what the annotations say is about the one before.
 func revisionsOf(set *workv1alpha1.ManifestWorkReplicaSet, hash string) rollout.Revisions {
-	r := rollout.Revisions{Proven: numberOf(set, workwirev1alpha1.ProvenRevisionAnnotationKey)}
+	r := rollout.Revisions{Proven: workwirev1alpha1.RevisionOf(set.Annotations, workwirev1alpha1.ProvenRevisionAnnotationKey)}
 	if hash != "" && set.Annotations[workwirev1alpha1.RevisionHashAnnotationKey] == hash {
-		r.Own = numberOf(set, workwirev1alpha1.RevisionAnnotationKey)
-		r.Served = numberOf(set, workwirev1alpha1.ServedRevisionAnnotationKey)
+		r.Own = workwirev1alpha1.RevisionOf(set.Annotations, workwirev1alpha1.RevisionAnnotationKey)
+		r.Served = workwirev1alpha1.RevisionOf(set.Annotations, workwirev1alpha1.ServedRevisionAnnotationKey)
 	}
 	return r
 }

@@ -94,7 +94,7 @@ func (c *Controller) writeRevision(ctx context.Context, set *workv1alpha1.Manife
 		return nil, fmt.Errorf("store revision %d: %w", plan.Number, err)
 	}
 	for i := range plan.Delete {
-		if kept := numberOf(set, workwirev1alpha1.ProvenRevisionAnnotationKey); kept == plan.Delete[i].Revision {
+		if kept := workwirev1alpha1.RevisionOf(set.Annotations, workwirev1alpha1.ProvenRevisionAnnotationKey); kept == plan.Delete[i].Revision {
 			continue
 		}
 		name := plan.Delete[i].Name
@@ -111,7 +111,7 @@ func (c *Controller) annotateRevision(ctx context.Context, set *workv1alpha1.Man
 	wanted := map[string]string{
 		workwirev1alpha1.RevisionAnnotationKey: strconv.FormatInt(plan.Number, 10), workwirev1alpha1.RevisionHashAnnotationKey: hash,
 	}
-	again, proven := "", numberOf(set, workwirev1alpha1.ProvenRevisionAnnotationKey)
+	again, proven := "", workwirev1alpha1.RevisionOf(set.Annotations, workwirev1alpha1.ProvenRevisionAnnotationKey)
 	if plan.Existing != nil && plan.Existing.Revision != plan.Number {
 		again = fmt.Sprintf(", the template of revision %d again", plan.Existing.Revision)
 		if proven == plan.Existing.Revision {

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
 	"github.com/workwire/workwire/test/kit"
 )
 
@@ -128,7 +129,7 @@ func FuzzParseLabel(f *testing.F) {
 		f.Add(label)
 	}
 	f.Fuzz(func(t *testing.T, label string) {
-		if set, ok := parseLabel(label); ok && Label(set) != label {
+		if set, ok := workv1alpha1.ParseWorkLabel(label); ok && workv1alpha1.WorkLabel(set) != label {
 			t.Errorf("%q is parsed as %v", label, set)
 		}
 		work := &workv1.ManifestWork{}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
@@ -12,21 +11,9 @@ import (
 	"github.com/workwire/workwire/pkg/hub/internal/controller"
 )
 
-// Label returns the value of the label work.open-cluster-management.io/manifestworkreplicaset on
-// the works of a set: "<namespace>.<name>". A set cannot have works if this is longer than 63
-// characters, and so not a valid label value.
-func Label(set types.NamespacedName) string { return set.Namespace + "." + set.Name }
-
-// parseLabel returns the set of a label value of [Label]. The first dot separates namespace and
-// name, since namespaces contain no dot.
-func parseLabel(label string) (types.NamespacedName, bool) {
-	namespace, name, ok := strings.Cut(label, ".")
-	return types.NamespacedName{Namespace: namespace, Name: name}, ok && namespace != "" && name != ""
-}
-
 // validateNames returns why works of the set cannot be labelled; empty if they can.
 func validateNames(set *workv1alpha1.ManifestWorkReplicaSet) string {
-	label := Label(controller.KeyOf(set))
+	label := workv1alpha1.WorkLabel(controller.KeyOf(set))
 	if problems := validation.IsValidLabelValue(label); len(problems) > 0 {
 		return fmt.Sprintf("<namespace>.<name> of the set is %q, which is not a valid value of the label %s of works: %s; give the set a shorter name",
 			label, workv1.ReplicaSetLabelKey, strings.Join(problems, "; "))

@@ -104,7 +104,7 @@ func (c *Controller) placementsOf(set *workv1alpha1.ManifestWorkReplicaSet) []pl
 
 // worksOf returns the works of a set, including writes that the informer does not show yet.
 func (c *Controller) worksOf(set *workv1alpha1.ManifestWorkReplicaSet) []*workv1.ManifestWork {
-	return c.cfg.Works.OfReplicaSet(Label(controller.KeyOf(set)))
+	return c.cfg.Works.OfReplicaSet(workv1alpha1.WorkLabel(controller.KeyOf(set)))
 }
 
 // unownedWork returns a work by its name, unless it belongs to another set that exists: its name has a
@@ -114,7 +114,7 @@ func (c *Controller) unownedWork(key types.NamespacedName) (*workv1.ManifestWork
 	if !ok {
 		return nil, false
 	}
-	if set, labelled := parseLabel(work.Labels[workv1.ReplicaSetLabelKey]); labelled {
+	if set, labelled := workv1alpha1.ParseWorkLabel(work.Labels[workv1.ReplicaSetLabelKey]); labelled {
 		if _, exists := c.sets.Get(set); exists {
 			return nil, false
 		}
@@ -230,7 +230,7 @@ func (c *Controller) finalize(ctx context.Context, set *workv1alpha1.ManifestWor
 // does not show, and returns the deletions of those that are not being deleted. It fails if the
 // policy says to wait for works that are being deleted.
 func (c *Controller) listRemaining(ctx context.Context, set *workv1alpha1.ManifestWorkReplicaSet) ([]change, error) {
-	selector, err := labels.ValidatedSelectorFromSet(labels.Set{workv1.ReplicaSetLabelKey: Label(controller.KeyOf(set))})
+	selector, err := labels.ValidatedSelectorFromSet(labels.Set{workv1.ReplicaSetLabelKey: workv1alpha1.WorkLabel(controller.KeyOf(set))})
 	if err != nil {
 		return nil, nil // no work can have this label
 	}

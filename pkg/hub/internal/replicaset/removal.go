@@ -78,7 +78,7 @@ func absence(cluster *clusterv1.ManagedCluster, clock *walltime.Clock) (absent b
 	switch {
 	case available == nil:
 		return false, time.Time{}
-	case isAway(available):
+	case clusterv1.IsAway(available):
 		return true, time.Time{}
 	}
 	return slices.ContainsFunc(cluster.Spec.Taints, func(t clusterv1.Taint) bool { return t.Key == clusterv1.ManagedClusterTaintUnreachable }),

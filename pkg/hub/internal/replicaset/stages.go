@@ -343,7 +343,7 @@ func (c *Controller) tests(work *workv1.ManifestWork) bool {
 	if c.plans.Len() == 0 {
 		return false
 	}
-	key, labelled := parseLabel(work.Labels[workv1.ReplicaSetLabelKey])
+	key, labelled := workv1alpha1.ParseWorkLabel(work.Labels[workv1.ReplicaSetLabelKey])
 	if !labelled {
 		return false
 	}

@@ -8,7 +8,6 @@ import (
 
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/cache"
 
@@ -139,7 +138,7 @@ func (c *Controller) clusterChanged(before, after *clusterv1.ManagedCluster) {
 	same := before != nil && after != nil && presenceOf(before) == presenceOf(after) && maps.Equal(before.Labels, after.Labels)
 	if !same || presenceOf(after).away && !selectedAlike(before, after) {
 		for work := range c.cfg.Works.OfCluster(wire.ClusterName(cmp.Or(after, before).Name)) {
-			if set, ok := parseLabel(work.Labels[workv1.ReplicaSetLabelKey]); ok {
+			if set, ok := workv1alpha1.ParseWorkLabel(work.Labels[workv1.ReplicaSetLabelKey]); ok {
 				c.Add(set)
 			}
 		}
@@ -176,25 +175,19 @@ func (c *Controller) workChanged(before, after *workv1.ManifestWork) {
 	}
 	for _, work := range []*workv1.ManifestWork{before, after} {
 		if work != nil {
-			if set, ok := parseLabel(work.Labels[workv1.ReplicaSetLabelKey]); ok {
+			if set, ok := workv1alpha1.ParseWorkLabel(work.Labels[workv1.ReplicaSetLabelKey]); ok {
 				c.Add(set) // a set that is queued already is not queued again
 			}
 		}
 	}
 }
 
-// isAway reports whether a condition Available says that the agent is not there. While nobody knows,
-// because the hub has no connection, it says nothing: no rollout goes on without the cluster.
-func isAway(available *metav1.Condition) bool {
-	return available.Status != metav1.ConditionTrue && available.Reason != clusterv1.ReasonHubDisconnected
-}
-
 // presenceOf returns the presence of a cluster. A cluster without the condition Available counts as
-// connected.
+// connected, and one of which nobody knows, too: no rollout goes on without it.
 func presenceOf(cluster *clusterv1.ManagedCluster) presence {
 	p := presence{refused: !cluster.Spec.HubAcceptsClient}
 	if available := meta.FindStatusCondition(cluster.Status.Conditions, clusterv1.ManagedClusterConditionAvailable); available != nil {
-		p.away, p.since = isAway(available), available.LastTransitionTime.Time
+		p.away, p.since = clusterv1.IsAway(available), available.LastTransitionTime.Time
 	}
 	return p
 }

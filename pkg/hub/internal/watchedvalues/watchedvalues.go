@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"maps"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -141,8 +140,8 @@ func (w *Watcher) start(key Key) *object {
 		}
 	})
 	handler, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(object any) { set(dataOf(object), nil) },
-		UpdateFunc: func(_, object any) { set(dataOf(object), nil) },
+		AddFunc:    func(object any) { set(overrides.DataOf(object), nil) },
+		UpdateFunc: func(_, object any) { set(overrides.DataOf(object), nil) },
 		DeleteFunc: func(any) { set(nil, nil) },
 	})
 	if err != nil { // only once it has stopped
@@ -194,18 +193,4 @@ func (w *Watcher) source(key Key) (*cache.ListWatch, runtime.Object) {
 	}
 	named := fields.OneTermEqualSelector("metadata.name", key.Name)
 	return cache.NewListWatchFromClient(w.cfg.Client.RESTClient(), resource, key.Namespace, named), example
-}
-
-// dataOf returns the data of a ConfigMap or Secret as texts; never nil.
-func dataOf(object any) map[string]string {
-	texts := map[string]string{}
-	switch o := object.(type) {
-	case *corev1.ConfigMap:
-		maps.Copy(texts, o.Data)
-	case *corev1.Secret:
-		for key, text := range o.Data {
-			texts[key] = string(text)
-		}
-	}
-	return texts
 }

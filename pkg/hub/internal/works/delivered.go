@@ -112,8 +112,7 @@ func (f facts) away() bool {
 	if f.cluster == nil {
 		return false
 	}
-	available := meta.FindStatusCondition(f.cluster.Status.Conditions, clusterv1.ManagedClusterConditionAvailable)
-	return available != nil && available.Status != metav1.ConditionTrue && available.Reason != clusterv1.ReasonHubDisconnected
+	return clusterv1.IsAway(meta.FindStatusCondition(f.cluster.Status.Conditions, clusterv1.ManagedClusterConditionAvailable))
 }
 
 // pausedBy returns the kind of the object that pauses work, empty if none does.
