@@ -19,6 +19,7 @@ type asking struct {
 type storing struct {
 	job    *job[workKey, statusUpdate]
 	update statusUpdate
+	began  time.Time
 	// refused is why the newest spec of the work cannot be published, and authoritative whether it is published as such.
 	refused       *refusal
 	authoritative bool
@@ -103,6 +104,8 @@ func (in storeEnded) apply(d *core, now time.Time) {
 		d.cluster(name).storingLarge = false
 	}
 	d.ended(name)
+	d.storePace.Took(now.Sub(in.began))
+	d.stores.limit = d.storePace.Allowed()
 	if in.failed && d.serves(name) {
 		d.stores.retry(in.job, u, now)
 		return
@@ -153,7 +156,7 @@ func (d *core) beginJobs(now time.Time) {
 		}
 		d.cluster(j.cluster).underWay++
 		w := d.peek(j.key)
-		d.act(&storing{j, u, w.refused, w.authoritative})
+		d.act(&storing{j, u, now, w.refused, w.authoritative})
 	}
 }
 

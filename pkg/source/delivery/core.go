@@ -5,6 +5,7 @@ import (
 
 	"k8s.io/client-go/util/workqueue"
 
+	"github.com/workwire/workwire/pkg/runtime/pace"
 	"github.com/workwire/workwire/pkg/runtime/quota"
 	"github.com/workwire/workwire/pkg/security/signing"
 	"github.com/workwire/workwire/pkg/wire"
@@ -38,6 +39,7 @@ type core struct {
 	due        schedule[*workRecord]           // works to look at later
 	asks       jobs[wire.ClusterName, resyncTask]
 	stores     jobs[workKey, statusUpdate]
+	storePace  *pace.Limit // of stores
 	// connection is the number of the current connection, 0 for none.
 	connection, lastConnection uint64
 	roundTrip                  roundTrip // from a publish to the first status of it
@@ -61,7 +63,8 @@ func newCore(config *Config) *core {
 		roundRobin: workqueue.DefaultQueue[*clusterRecord](),
 		asks:       newJobs[wire.ClusterName](resyncWorkers, mergeResyncTasks),
 	}
-	d.stores = newJobs[workKey](config.StatusWorkers, d.mergeStatusUpdates)
+	d.storePace = pace.New(config.StatusWorkers)
+	d.stores = newJobs[workKey](d.storePace.Allowed(), d.mergeStatusUpdates)
 	return d
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/runtime/quota"
@@ -478,5 +479,41 @@ func TestGainedInFlight(t *testing.T) {
 func TestSizeOfWorkRecord(t *testing.T) {
 	if size := unsafe.Sizeof(workRecord{}); size > 320 {
 		t.Errorf("%d bytes, want at most 320, a size of Go's allocator", size)
+	}
+}
+
+// TestSlowStore: while the store is slow, fewer statuses are on their way to it, and as many as allowed again when it is fast.
+func TestSlowStore(t *testing.T) {
+	const most = 16
+	core := testCore(most, 30*time.Second, ClusterOpen)
+	now := time.Unix(1000, 0)
+	var underWay []*storing
+	step := func(in input) {
+		for _, a := range core.step(now, in) {
+			if a, ok := a.(*storing); ok {
+				underWay = append(underWay, a)
+			}
+		}
+	}
+	statuses := 0
+	end := func(took time.Duration, n int) {
+		for range n {
+			for len(core.stores.byKey) < 2*most {
+				statuses++
+				step(storeWanted{key: workKey{cluster: wire.ClusterName(fmt.Sprint("c", statuses)), uid: types.UID(fmt.Sprint(statuses))}})
+			}
+			now = underWay[0].began.Add(took)
+			first := underWay[0]
+			underWay = underWay[1:]
+			step(storeEnded{first, false})
+		}
+	}
+	for _, c := range []struct {
+		took time.Duration
+		want int
+	}{{10 * time.Millisecond, most}, {time.Second, 4}, {10 * time.Millisecond, most}} {
+		if end(c.took, 500); len(underWay) != c.want {
+			t.Errorf("%d statuses are under way when each takes %s, want %d", len(underWay), c.took, c.want)
+		}
 	}
 }

@@ -26,6 +26,7 @@ import (
 	"github.com/workwire/workwire/pkg/hub/internal/works"
 	"github.com/workwire/workwire/pkg/hub/internal/worktest"
 	"github.com/workwire/workwire/pkg/overrides"
+	"github.com/workwire/workwire/pkg/runtime/pace"
 	"github.com/workwire/workwire/pkg/runtime/required"
 	"github.com/workwire/workwire/pkg/runtime/walltime"
 	"github.com/workwire/workwire/pkg/security/audit"
@@ -62,7 +63,7 @@ type Config struct {
 	Registerer prometheus.Registerer
 	// Queues creates the metrics of the queue; default none.
 	Queues workqueue.MetricsProvider
-	// Workers is the number of works that are written at a time; default 16.
+	// Workers is the number of works that are written at a time, as far as [pace.Limit] allows; default 16.
 	Workers int
 }
 
@@ -81,7 +82,7 @@ type Controller struct {
 	tester     *worktest.Compiler
 	values     *watchedvalues.Watcher // nil without Config.Core
 	clock      *walltime.Clock        // of the times that are stored
-	writers    chan struct{}          // limits the works that are written at a time
+	writers    *pace.Gate             // limits the works that are written at a time
 
 	mu     sync.Mutex
 	states map[types.NamespacedName]*state // guarded by mu; only the reconcile of a set uses its state
@@ -94,7 +95,7 @@ func New(cfg Config) (*Controller, error) {
 		return nil, fmt.Errorf("replicaset: %w", err)
 	}
 	c := &Controller{
-		cfg: cfg, clock: walltime.New(), metrics: newMetrics(), writers: make(chan struct{}, cfg.Workers), states: make(map[types.NamespacedName]*state),
+		cfg: cfg, clock: walltime.New(), metrics: newMetrics(), writers: pace.NewGate(cfg.Workers), states: make(map[types.NamespacedName]*state),
 		sets: cfg.Informers.ManifestWorkReplicaSets(), placements: cfg.Informers.Placements(),
 		decisions: cfg.Informers.PlacementDecisions(), clusters: cfg.Informers.ManagedClusters(),
 	}

@@ -579,7 +579,7 @@ func TestSteeredAmongWrites(t *testing.T) {
 			set.Spec.ManifestWorkTemplate = template("faulty")
 			e.writePlacement("p", e.clusters)
 			e.createSet(set)
-			kit.True(t, "works are being written", func() bool { return wrong.Load() >= before+DefaultWorkers })
+			kit.True(t, "works are being written", func() bool { return wrong.Load() > before })
 			e.updateSet("set", steer)
 			kit.True(t, "the controller knows", func() bool {
 				latest, ok := r.sets.Latest(types.NamespacedName{Namespace: e.namespace, Name: "set"})

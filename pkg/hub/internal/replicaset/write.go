@@ -116,19 +116,18 @@ func (c *Controller) writeParallel(ctx context.Context, changes []change, outdat
 	var group sync.WaitGroup
 	defer group.Wait()
 	for i, change := range changes {
-		select {
-		case <-ctx.Done():
+		if c.writers.Enter(ctx) != nil {
 			return errs
-		case c.writers <- struct{}{}:
 		}
 		if outdated() {
-			<-c.writers
+			c.writers.Leave()
 			return errs[:i]
 		}
 		group.Go(func() {
-			defer func() { <-c.writers }()
+			began := time.Now()
 			var result string
 			result, errs[i] = c.write(ctx, change)
+			c.writers.Took(time.Since(began))
 			if !errors.Is(errs[i], context.Canceled) {
 				c.metrics.works.WithLabelValues(string(change.action), result).Inc()
 			}

@@ -1,0 +1,66 @@
+package pace
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// Gate lets as many writes through together as its [Limit] allows. It is safe for concurrent use.
+type Gate struct {
+	places chan struct{} // free places
+
+	mu    sync.Mutex
+	limit *Limit // guarded by mu
+	made  int    // guarded by mu: places, free or taken
+}
+
+// NewGate returns a gate for at most so many writes, at least 1.
+func NewGate(most int) *Gate {
+	g := &Gate{places: make(chan struct{}, most), limit: New(most)}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.make()
+	return g
+}
+
+// make makes places, or takes free ones away, as the limit says. The caller holds mu.
+func (g *Gate) make() {
+	for ; g.made < g.limit.Allowed(); g.made++ {
+		g.places <- struct{}{}
+	}
+	for g.made > g.limit.Allowed() {
+		select {
+		case <-g.places:
+			g.made--
+		default:
+			return
+		}
+	}
+}
+
+// Enter waits for a place, which Leave or Took gives back. It returns an error if ctx ends before.
+func (g *Gate) Enter(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-g.places:
+		return nil
+	}
+}
+
+// Leave gives a place back that was not needed.
+func (g *Gate) Leave() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.places <- struct{}{}
+	g.make()
+}
+
+// Took gives a place back after a write that took so long, whether or not it failed.
+func (g *Gate) Took(took time.Duration) {
+	g.mu.Lock()
+	g.limit.Took(took)
+	g.mu.Unlock()
+	g.Leave()
+}

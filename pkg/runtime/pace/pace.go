@@ -1,0 +1,63 @@
+// Package pace limits how many writes to a server are under way together by how long they take. Writes that a server
+// cannot do at once wait for each other there, before and among those of everybody else. As many as it does at once are as fast, and nobody
+// waits behind the others.
+//
+//	limit := pace.New(16)
+//	for running < limit.Allowed() { … }
+//	limit.Took(time.Since(began))
+package pace
+
+import "time"
+
+const (
+	// fewest writes may always be under way: some are served while others are on their way, and one that hangs does not hold up all.
+	fewest = 4
+	// slow is how many times as long as the fastest ones writes take when there are too many of them.
+	slow = 2
+	// window is how many writes the fastest is taken of. In the first ones of a window fewest are under way, so that it is not one of
+	// those that wait for each other; a server that others have made slower is believed then.
+	window, first = 4096, 32
+	// weight is the part that the last write has in the average.
+	weight = 1.0 / 16
+)
+
+// Limit is how many writes may be under way. It is not safe for concurrent use; a [Gate] is.
+type Limit struct {
+	most             int
+	allowed          float64
+	count            int     // of writes in this window
+	fastest, average float64 // of what the writes of this window took, in seconds
+}
+
+// New returns a limit of 4 writes, or most if that is less, that grows to most while writes stay fast.
+func New(most int) *Limit {
+	return &Limit{most: most, allowed: min(fewest, float64(most))}
+}
+
+// Allowed returns how many writes may be under way, from 1 to most.
+func (l *Limit) Allowed() int { return int(l.allowed) }
+
+// Took says how long a write took that has ended, whether or not it failed.
+func (l *Limit) Took(took time.Duration) {
+	seconds := took.Seconds()
+	if l.count == 0 {
+		l.fastest, l.average = seconds, seconds
+	}
+	l.count++
+	l.fastest = min(l.fastest, seconds)
+	l.average += (seconds - l.average) * weight
+	// By one up or down for as many writes as are under way together, so that it follows what it did itself.
+	step := 1 / l.allowed
+	if l.average > slow*l.fastest {
+		step = -step
+	}
+	switch {
+	case l.count < first:
+		l.allowed = 0
+	case l.count == window:
+		l.count = 0
+	default:
+		l.allowed += step
+	}
+	l.allowed = min(max(l.allowed, fewest), float64(l.most))
+}
