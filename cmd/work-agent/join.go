@@ -7,10 +7,11 @@ import (
 	"log/slog"
 	"strings"
 
-	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/workwire/workwire/pkg/agent/membership"
+	"github.com/workwire/workwire/pkg/runtime/kube"
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/transport/config"
 	"github.com/workwire/workwire/pkg/transport/mqtt"
@@ -37,13 +38,13 @@ func (o *options) join(ctx context.Context, cluster *rest.Config, running *stand
 	if o.joinSecret == "" {
 		return member{}, nil
 	}
-	client, err := corev1client.NewForConfig(cluster)
+	namespace, name, _ := strings.Cut(o.joinSecret, "/") // validated
+	secrets, err := newSecrets(cluster, namespace)
 	if err != nil {
 		return member{}, err
 	}
-	namespace, name, _ := strings.Cut(o.joinSecret, "/") // validated
 	m, err := membership.Open(ctx, membership.Config{
-		Secrets: client.Secrets(namespace), Name: name, Cluster: wire.ClusterName(o.cluster), Logger: logger,
+		Secrets: secrets, Name: name, Cluster: wire.ClusterName(o.cluster), Logger: logger,
 		Connect: func(broker config.Config, clientID string) (transport.Transport, error) {
 			return mqtt.New(mqtt.Config{Broker: broker, ClientID: clientID, Logger: logger})
 		},
@@ -61,6 +62,12 @@ func (o *options) join(ctx context.Context, cluster *rest.Config, running *stand
 		return member{}, fmt.Errorf("--join-secret=%s: the token: %w", o.joinSecret, err)
 	}
 	return member{m}, nil
+}
+
+// newSecrets returns the client of the Secrets in a namespace.
+func newSecrets(cluster *rest.Config, namespace string) (membership.Secrets, error) {
+	return kube.NewObjects(cluster, corev1.SchemeGroupVersion.WithResource("secrets"), namespace,
+		func() *corev1.Secret { return &corev1.Secret{} }, func() *corev1.SecretList { return &corev1.SecretList{} })
 }
 
 // run renews the certificate until ctx ends.

@@ -46,7 +46,7 @@ import (
 	"github.com/workwire/workwire/pkg/agent/internal/strategy/apply"
 	"github.com/workwire/workwire/pkg/agent/internal/trust"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
-	workclient "github.com/workwire/workwire/pkg/client/clientset/versioned"
+	workclient "github.com/workwire/workwire/pkg/client/clientset/versioned/typed/work/v1"
 	"github.com/workwire/workwire/pkg/runtime/kube"
 	"github.com/workwire/workwire/pkg/runtime/statestore"
 	"github.com/workwire/workwire/pkg/runtime/tracing"
@@ -105,7 +105,7 @@ func New(config Config) (*Agent, error) {
 type clients struct {
 	dynamic dynamic.Interface
 	raw     rest.Interface
-	works   workclient.Interface
+	works   workclient.WorkV1Interface
 }
 
 // requestTimeout bounds each request to the API server but watches. The API server itself gives up

@@ -26,7 +26,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"github.com/workwire/workwire/pkg/apis/workwire/v1alpha1"
 	"github.com/workwire/workwire/pkg/runtime/required"
@@ -45,10 +44,16 @@ const (
 	nextRequest = "next.csr"
 )
 
+// Secrets reads and writes the Secrets of a namespace. Clients of Kubernetes implement it.
+type Secrets interface {
+	Get(ctx context.Context, name string, options metav1.GetOptions) (*corev1.Secret, error)
+	Update(ctx context.Context, secret *corev1.Secret, options metav1.UpdateOptions) (*corev1.Secret, error)
+}
+
 // Config configures a [Membership].
 type Config struct {
 	// Secrets reads and writes the Secret with the name; required.
-	Secrets corev1client.SecretInterface
+	Secrets Secrets
 	Name    string
 	// Cluster is the name to join as; required.
 	Cluster wire.ClusterName

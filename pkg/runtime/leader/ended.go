@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"time"
-
-	coordination "k8s.io/client-go/kubernetes/typed/coordination/v1"
 )
 
 // readAgain is how long what was read of a Lease counts.
@@ -14,7 +12,7 @@ const readAgain = time.Second
 // Others reports of Leases that this process is no candidate for whether somebody holds them. It is safe
 // for concurrent use.
 type Others struct {
-	client coordination.LeaseInterface
+	client Leases
 
 	turn chan struct{}         // has room for one: who reads a Lease, which may take long
 	seen map[string]*seenLease // owned by whose turn it is
@@ -27,7 +25,7 @@ type seenLease struct {
 }
 
 // NewOthers returns an Others that reads leases. It does no I/O.
-func NewOthers(leases coordination.LeaseInterface) *Others {
+func NewOthers(leases Leases) *Others {
 	return &Others{client: leases, turn: make(chan struct{}, 1), seen: make(map[string]*seenLease)}
 }
 

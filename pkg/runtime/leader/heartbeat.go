@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"time"
-
-	coordination "k8s.io/client-go/kubernetes/typed/coordination/v1"
 )
 
 // Heartbeat renews a Lease by which others see that this process runs. It excludes nobody: whoever
@@ -17,7 +15,7 @@ type Heartbeat struct {
 
 // NewHeartbeat returns what renews the Lease with a name for duration, in whole seconds, as identity. It
 // does no I/O.
-func NewHeartbeat(leases coordination.LeaseInterface, name, identity string, duration time.Duration) *Heartbeat {
+func NewHeartbeat(leases Leases, name, identity string, duration time.Duration) *Heartbeat {
 	return &Heartbeat{
 		lease:   lease{client: leases, name: name},
 		options: Options{Name: name, Identity: identity, LeaseDuration: duration},

@@ -11,7 +11,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/wait"
-	coordination "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/retry"
 )
@@ -72,16 +71,16 @@ func Run(ctx context.Context, cfg Config, work func(context.Context) error) erro
 	}
 	config := rest.CopyConfig(cfg.REST)
 	config.QPS, config.RateLimiter = -1, nil // requests are few, and must not wait
-	client, err := coordination.NewForConfig(config)
+	leases, err := newLeases(config, cfg.Options.Namespace)
 	if err != nil {
 		return fmt.Errorf("leader election: client for Leases: %w", err)
 	}
-	c.lease = lease{client: client.Leases(cfg.Options.Namespace), name: cfg.Options.Name}
+	c.lease = lease{client: leases, name: cfg.Options.Name}
 
 	// The watch continues while the work ends and the Lease is released.
 	watching, stopWatching := context.WithCancel(context.WithoutCancel(ctx))
 	var watch sync.WaitGroup
-	watch.Go(func() { c.watch.run(watching, client, &cfg.Options, c.log) })
+	watch.Go(func() { c.watch.run(watching, leases, &cfg.Options, c.log) })
 	defer watch.Wait()
 	defer stopWatching()
 

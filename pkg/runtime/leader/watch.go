@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	apiwatch "k8s.io/apimachinery/pkg/watch"
-	coordination "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/tools/cache"
 )
 
@@ -27,9 +26,8 @@ func newWatch() *watch {
 }
 
 // run watches until ctx ends, with an informer's retries.
-func (w *watch) run(ctx context.Context, client coordination.LeasesGetter, o *Options, log *slog.Logger) {
+func (w *watch) run(ctx context.Context, leases Leases, o *Options, log *slog.Logger) {
 	only := fields.OneTermEqualSelector("metadata.name", o.Name).String()
-	leases := client.Leases(o.Namespace)
 	informer := cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 			options.FieldSelector = only
@@ -39,7 +37,7 @@ func (w *watch) run(ctx context.Context, client coordination.LeasesGetter, o *Op
 			options.FieldSelector = only
 			return leases.Watch(ctx, options)
 		},
-	}, client), &coordinationv1.Lease{}, 0, nil)
+	}, leases), &coordinationv1.Lease{}, 0, nil)
 	// Neither call fails before the informer runs.
 	_ = informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
 		log.Debug("watch of the Lease failed, retrying", "error", err)

@@ -41,7 +41,6 @@ import (
 	"github.com/workwire/workwire/pkg/agent/internal/object"
 	"github.com/workwire/workwire/pkg/agent/internal/watchcache"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
-	workclient "github.com/workwire/workwire/pkg/client/clientset/versioned"
 	workclientv1 "github.com/workwire/workwire/pkg/client/clientset/versioned/typed/work/v1"
 	"github.com/workwire/workwire/pkg/runtime/kube"
 )
@@ -49,7 +48,7 @@ import (
 // Config configures [NewClient].
 type Config struct {
 	// Client for the agent's cluster. Required.
-	Client workclient.Interface
+	Client workclientv1.WorkV1Interface
 	// Owner of the AppliedManifestWorks; its AgentID is required.
 	Owner
 	// RecordDelay is how long nothing must have been applied before statuses that may wait are written, see
@@ -83,8 +82,8 @@ func NewClient(config Config) *Client {
 	drafts := newDrafts(config.RecordDelay)
 	return &Client{
 		config: config,
-		client: config.Client.WorkV1().AppliedManifestWorks(),
-		rest:   config.Client.WorkV1().RESTClient(),
+		client: config.Client.AppliedManifestWorks(),
+		rest:   config.Client.RESTClient(),
 		view: watchcache.New(func() *workv1.AppliedManifestWork { return &workv1.AppliedManifestWork{} },
 			func(name types.NamespacedName, version string) {
 				if !drafts.hold(name.Name, version) {

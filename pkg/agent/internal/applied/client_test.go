@@ -52,7 +52,7 @@ func newCluster(t *testing.T, config *rest.Config) *cluster {
 	c.requests = kit.CountRequests(counted)
 	c.requests.Bodies = true
 	c.config = applied.Config{
-		Client: workclient.NewForConfigOrDie(counted), Owner: applied.Owner{AgentID: "agent"}, Changed: func(string, string) {}, Logger: slog.New(slog.NewTextHandler(c.log, nil)),
+		Client: workclient.NewForConfigOrDie(counted).WorkV1(), Owner: applied.Owner{AgentID: "agent"}, Changed: func(string, string) {}, Logger: slog.New(slog.NewTextHandler(c.log, nil)),
 	}
 	c.applied = applied.NewClient(c.config)
 	t.Cleanup(func() { c.forget(c.hub + "-web") })
