@@ -22,8 +22,10 @@ func main() {
 	os.Exit(command.Main(newCommand()))
 }
 
-func newCommand() *cobra.Command {
-	o := newOptions()
+func newCommand() *cobra.Command { return newCommandOf(newOptions()) }
+
+// newCommandOf returns the command whose flags set o.
+func newCommandOf(o *options) *cobra.Command {
 	cmd := command.New(command.Config{
 		Use:   "work-agent --cluster-name=NAME --transport-config=FILE",
 		Short: "Apply ManifestWorks from an MQTT broker to a cluster",

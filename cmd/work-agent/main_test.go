@@ -32,6 +32,7 @@ func TestAllErrorsAreReported(t *testing.T) {
 		"wrong values": {"brokerHost: b:1883\n" + goodTopics,
 			[]string{"--cluster-name=c1", "--appliedmanifestwork-eviction-grace-period=0s", "--max-feedback-watch=-1", "--max-json-raw-length=2000", "--transport=grpc", "--cloudevents-client-codecs=manifest", "--workers=0", "--status-sync-interval=1ms", "--signature-max-age=1s", "--require-sealed=*", "--max-uplink=1", "--max-source-specs=1Ki", "--listen-address=0.0.0.0:1"},
 			[]string{"--appliedmanifestwork-eviction-grace-period must", "--max-feedback-watch must", "got 2000", "--transport must", "--cloudevents-client-codecs must", "--workers must", "--status-sync-interval must", "--signature-max-age must", "--require-sealed needs --unseal-key", "--max-uplink must be 1024 to", "--max-source-specs must be at least", "--listen-address"}},
+		"unknown link": {"", []string{"--cluster-name=c1", "--link=satellite"}, []string{"--link", "satellite", "must be normal or metered"}},
 		"a limit without its feature": {"brokerHost: b:1883\n" + goodTopics,
 			[]string{"--cluster-name=c1", "--max-json-raw-length=100"}, []string{"--max-json-raw-length=100 has no effect", "RawFeedbackJsonString=true"}},
 		"unknown feature": {"", []string{"--feature-gates=Flying=true"}, []string{"--feature-gates", "Flying"}},

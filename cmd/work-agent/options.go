@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"math"
 	"os"
-	"runtime/debug"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -27,6 +26,7 @@ import (
 	"github.com/workwire/workwire/pkg/runtime/kube"
 	"github.com/workwire/workwire/pkg/runtime/leader"
 	"github.com/workwire/workwire/pkg/runtime/logging"
+	"github.com/workwire/workwire/pkg/runtime/memory"
 	"github.com/workwire/workwire/pkg/runtime/serve"
 	"github.com/workwire/workwire/pkg/runtime/tracing/otlp"
 	"github.com/workwire/workwire/pkg/runtime/version"
@@ -57,6 +57,7 @@ type options struct {
 	workers         int
 	syncInterval    time.Duration
 	evictionGrace   time.Duration
+	link            link
 	digestInterval  time.Duration
 	maxUplink       resource.QuantityValue
 	maxSourceSpecs  resource.QuantityValue
@@ -72,6 +73,8 @@ type options struct {
 	tracing otlp.Options
 	audit   string
 
+	digestsChosen func() bool // whether --digest-interval is set
+
 	broker      config.Config // read by validate
 	hubIdentity string        // of broker
 }
@@ -85,6 +88,7 @@ func newOptions() *options {
 		signatureMaxAge: signing.DefaultMaxAge,
 		syncInterval:    agent.DefaultSyncInterval,
 		evictionGrace:   agent.DefaultEvictionGrace,
+		link:            normalLink,
 		digestInterval:  agent.DefaultDigestInterval,
 		maxSourceSpecs:  resource.QuantityValue{Quantity: *resource.NewQuantity(64<<20, resource.BinarySI)},
 		maxWatch:        agent.DefaultMaxFeedbackWatch,
@@ -114,8 +118,11 @@ func (o *options) sections() []command.Section {
 			fs.StringVar(&o.joinSecret, "join-secret", o.joinSecret, "NAMESPACE/NAME of the Secret of the cluster with a token of workctl token create, in place of --transport-config: "+
 				"the agent joins with it, keeps its certificate there and renews it, see docs/join.md; default: none")
 			fs.StringVar(&o.clientID, "client-id", o.clientID, "MQTT client id, unique at the broker; default: <cluster name>-agent")
+			fs.Var(&o.link, "link", "price of the connection to the broker: normal, or metered, where keep-alives are sent every 4m unless the transport configuration has keepAlive, "+
+				"and digests every 12m unless --digest-interval is set, so that an idle day is 100 KB, and a dead connection is noticed later, see docs/agent.md")
 			fs.DurationVar(&o.digestInterval, "digest-interval", o.digestInterval,
 				"time between the digests of all works that sources compare with their own, to find lost messages; at least 1s, 0 for never")
+			o.digestsChosen = func() bool { return fs.Changed("digest-interval") }
 			fs.Var(&o.maxUplink, "max-uplink", "bytes of statuses to send in a minute, on average, such as 64Ki: while that is exceeded, statuses in which only feedback values "+
 				"have changed wait, and the newest one is sent; others never wait, but count; 0 for no limit")
 			fs.StringVar(&o.trustedKeys, "trusted-keys", o.trustedKeys, "YAML file with the keys that sources sign their events with, see docs/signing.md: "+
@@ -378,7 +385,7 @@ func (o *options) run(ctx context.Context) error {
 			if err != nil || ctx.Err() != nil {
 				return err
 			}
-			connection, err := mqtt.New(mqtt.Config{Broker: o.broker, ClientID: o.clientID, Logger: logger, Registerer: registry, Refused: member.refused})
+			connection, err := mqtt.New(mqtt.Config{Broker: o.link.keepAlive(o.broker), ClientID: o.clientID, Logger: logger, Registerer: registry, Refused: member.refused})
 			if err != nil {
 				return err
 			}
@@ -407,9 +414,9 @@ func (o *options) agentConfig() agent.Config {
 		BrokerHost: o.hubIdentity, Topics: o.broker.Topics,
 		MaxUplink: int(o.maxUplink.Value()), MaxSourceSpecs: o.maxSourceSpecs.Value(),
 		StateDir: o.stateDir, Workers: o.workers, SyncInterval: o.syncInterval, EvictionGrace: o.evictionGrace,
-		DigestInterval: cmp.Or(o.digestInterval, -1), SignatureMaxAge: cmp.Or(o.signatureMaxAge, -1),
+		DigestInterval: cmp.Or(o.digests(), -1), SignatureMaxAge: cmp.Or(o.signatureMaxAge, -1),
 		MaxFeedbackWatch: cmp.Or(o.maxWatch, -1), WithoutReadiness: !o.readiness, RawFeedback: o.features.Enabled(rawFeedback), MaxJSONRawLength: o.maxRawLength,
-		ExecutorCaches: o.features.Enabled(executorCaches), Idle: debug.FreeOSMemory,
+		ExecutorCaches: o.features.Enabled(executorCaches), Idle: memory.Return,
 	}
 }
 

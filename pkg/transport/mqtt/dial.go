@@ -77,6 +77,9 @@ func dial(ctx context.Context, broker config.Config, last endpoint) (dialed, err
 	})
 }
 
+// dialer sends no keep-alives of TCP: those of MQTT find a dead connection as soon, and cost a twelfth.
+var dialer = net.Dialer{KeepAlive: -1}
+
 // way is how an address of the configuration is connected to.
 type way struct {
 	host     string       // the address of the configuration
@@ -91,7 +94,7 @@ func (w way) dial(ctx context.Context, address string) (d dialed, err error) {
 	if w.proxy != nil {
 		d.raw, err = w.proxy.Dial(ctx, address)
 	} else {
-		d.raw, err = new(net.Dialer).DialContext(ctx, "tcp", address)
+		d.raw, err = dialer.DialContext(ctx, "tcp", address)
 	}
 	if err != nil {
 		return dialed{}, err

@@ -11,9 +11,11 @@ const (
 	idleAfter = 2 * time.Second
 	// idleThreshold is how many reconciles leave enough garbage behind to call Config.Idle.
 	idleThreshold = 100
+	// idleInterval is the time between calls after less than that. Go collects garbage as often when there is little.
+	idleInterval = 2 * time.Minute
 )
 
-// idleDetector calls a function when many reconciles are followed by none.
+// idleDetector calls a function when the start or many reconciles are followed by none, and now and then at rest.
 type idleDetector struct {
 	idle       func() // nil: none
 	reconciles atomic.Uint64
@@ -31,7 +33,7 @@ func (d *idleDetector) run(ctx context.Context) {
 	}
 	timer := time.NewTimer(idleAfter)
 	defer timer.Stop()
-	done := uint64(0)
+	last, done := time.Time{}, uint64(0)
 	for {
 		select {
 		case <-ctx.Done():
@@ -39,10 +41,11 @@ func (d *idleDetector) run(ctx context.Context) {
 		case <-d.active:
 			timer.Reset(idleAfter)
 		case <-timer.C:
-			if now := d.reconciles.Load(); now-done >= idleThreshold {
+			if now := d.reconciles.Load(); now-done >= idleThreshold || time.Since(last) >= idleInterval {
 				d.idle()
-				done = now
+				last, done = time.Now(), now
 			}
+			timer.Reset(idleInterval)
 		}
 	}
 }

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// TestIdleComesOnceAfterMuch: not while works are reconciled, not after few, and once only after
-// many.
-func TestIdleComesOnceAfterMuch(t *testing.T) {
+// TestIdleComesAtRest: after the start and after many reconciles, and every two minutes otherwise, but not while
+// works are reconciled.
+func TestIdleComesAtRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls atomic.Int32
 		d := newIdleDetector(func() { calls.Add(1) })
@@ -25,12 +25,14 @@ func TestIdleComesOnceAfterMuch(t *testing.T) {
 			every, rest time.Duration
 			want        int
 		}{
-			{reconciles: idleThreshold - 1, rest: time.Minute},
-			{reconciles: 1, rest: time.Minute, want: 1}, // together they are many
-			{reconciles: 10, rest: time.Hour, want: 1},
-			{reconciles: 3 * idleThreshold, every: time.Second, want: 1}, // never at rest
-			{rest: time.Minute, want: 2},
-			{rest: time.Hour, want: 2},
+			{rest: time.Minute, want: 1},
+			{reconciles: idleThreshold - 1, rest: time.Minute, want: 1},
+			{reconciles: 1, rest: time.Minute, want: 2}, // together they are many
+			{reconciles: 10, rest: time.Minute, want: 2},
+			{rest: 2 * time.Minute, want: 3},
+			{reconciles: 6 * idleThreshold, every: time.Second, want: 3}, // never at rest
+			{rest: time.Minute, want: 4},
+			{rest: 10 * time.Minute, want: 9},
 		}
 		for i, s := range steps {
 			for range s.reconciles {

@@ -70,7 +70,8 @@ type Config struct {
 	EvictionGrace time.Duration
 	// WithoutReadiness ignores [workv1.ReportReadinessAnnotationKey].
 	WithoutReadiness bool
-	// Idle is called when many reconciles are followed by none. Default: nothing is called.
+	// Idle is called when the start or many reconciles are followed by none, and every two minutes at rest. Default: nothing is
+	// called.
 	Idle func()
 	// Tracer makes the spans of Changes, the specs received that continue a trace; nil makes none.
 	Tracer  *tracing.Tracer

@@ -1,0 +1,6 @@
+//go:build !linux
+
+package memory
+
+// unmapProgram does nothing.
+func unmapProgram() {}
