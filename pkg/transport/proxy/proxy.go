@@ -74,7 +74,8 @@ func (e *Error) Unwrap() error { return e.err }
 // Dial has the proxy connect to address (host:port), whose name it looks up. Errors are of type [*Error].
 func (p *Proxy) Dial(ctx context.Context, address string) (net.Conn, error) {
 	failed := &Error{Proxy: p.String()}
-	conn, err := new(net.Dialer).DialContext(ctx, "tcp", p.String())
+	dialer := net.Dialer{KeepAlive: -1} // the protocol has its own
+	conn, err := dialer.DialContext(ctx, "tcp", p.String())
 	if err != nil {
 		failed.err = err
 		return nil, failed
