@@ -47,7 +47,16 @@ func TestQuick(t *testing.T) {
 		"steady state: API requests":            0,
 		"hub: API requests per work":            2,
 	}
+	limits := map[string]float64{ // with a tenth of the works, and a small machine's bounds
+		"agent file":                 40,
+		"agent memory at 100 works":  25,
+		"link: an idle day, metered": 200,
+	}
 	for _, row := range result.Rows {
+		if limit, ok := limits[row.Name]; ok && (row.Median > limit || row.Median <= 0) {
+			t.Errorf("%s: %v, want more than 0 and at most %v", row.Name, row.Median, limit)
+		}
+		delete(limits, row.Name)
 		if len(row.Samples) != 1 {
 			t.Errorf("%s has %d figures: %s", row.Name, len(row.Samples), row.Why)
 		}
@@ -58,6 +67,9 @@ func TestQuick(t *testing.T) {
 		if !strings.Contains(table.String(), row.Name) {
 			t.Errorf("the table lacks %s", row.Name)
 		}
+	}
+	for name := range limits {
+		t.Errorf("there is no row %s", name)
 	}
 	for name := range counters {
 		t.Errorf("there is no row %s", name)

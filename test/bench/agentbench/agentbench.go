@@ -60,7 +60,7 @@ func Run(ctx context.Context, c subject.Config, o Options, board *report.Board) 
 	stages := []stage{
 		{(*world).throughput, throughputRows}, {(*world).latency, latencyRows}, {(*world).large, largeRows},
 		{(*world).reconnect, reconnectRows}, {(*world).scale, scaleRows},
-		{(*world).uplink, uplinkRows}, {(*world).readiness, readinessRows},
+		{(*world).uplink, uplinkRows}, {(*world).small, smallRows}, {(*world).readiness, readinessRows},
 	}
 	wanted := stages[:0]
 	for _, s := range stages {
@@ -123,6 +123,11 @@ func (w *world) launchAt(ctx context.Context, address string) error {
 	if err != nil {
 		return err
 	}
+	return w.launchWith(ctx, transport)
+}
+
+// launchWith is launch with a transport configuration and further flags.
+func (w *world) launchWith(ctx context.Context, transport string, flags ...string) (err error) {
 	argv := append(append([]string(nil), w.Agent...),
 		"--spoke-kubeconfig="+w.Plane.Kubeconfig, "--workload-source-driver=mqtt", "--workload-source-config="+transport,
 		"--spoke-cluster-name="+string(cluster), "--cloudevents-client-id="+string(cluster)+"-agent",
@@ -131,7 +136,7 @@ func (w *world) launchAt(ctx context.Context, address string) error {
 		argv = append(argv, "--listen-address=127.0.0.1:0", "--profiling")
 	}
 	start := time.Now()
-	if w.Program, err = process.Start(w.Dir, "agent", append(argv, w.AgentArgs...)...); err != nil {
+	if w.Program, err = process.Start(w.Dir, "agent", append(append(argv, flags...), w.AgentArgs...)...); err != nil {
 		return err
 	}
 	bounded, cancel := context.WithTimeout(ctx, 2*time.Minute)

@@ -38,6 +38,10 @@ const (
 	uplinkWhole   = "link: the same, sent whole"
 	uplinkRollout = "link: a rollout to a work"
 	uplinkIdle    = "link: an idle day"
+	uplinkMetered = "link: an idle day, metered"
+	binarySize    = "agent file"
+	startEmpty    = "agent start with no work"
+	memoryFew     = "agent memory at 100 works"
 	readyMemory   = "readiness: agent memory"
 	readyRequests = "readiness: API requests per created work"
 	readyStatuses = "readiness: status events per created work"
@@ -50,6 +54,7 @@ var (
 	largeRows      = []string{largeWork}
 	reconnectRows  = []string{again, againLong, resyncAsked, resyncMoved}
 	uplinkRows     = []string{uplinkValue, uplinkShare, uplinkEdit, uplinkWhole, uplinkRollout, uplinkIdle}
+	smallRows      = []string{uplinkMetered, binarySize, startEmpty, memoryFew}
 	readinessRows  = []string{readyMemory, readyRequests, readyStatuses, readyBytes}
 	scaleRows      = []string{scaleCreate, scaleRestart, scaleStatuses, memoryScale, steadyAsked, steadyCPU, healDeleted, healChanged, fedBack}
 )
@@ -80,7 +85,7 @@ func Rows(o Options) []*report.Row {
 		{Name: againLong, Target: "≤ 1000 ms", Unit: "ms", Most: most(1000)},
 		{Name: resyncAsked, Target: "1", Unit: "", Most: most(1)},
 		{Name: resyncMoved, Target: "0", Unit: "", Most: most(0)},
-		{Name: memorySmall, Target: fmt.Sprintf("≤ 60 MB at %d works", o.Works), Unit: "MB", Most: most(60)},
+		{Name: memorySmall, Target: fmt.Sprintf("≤ 45 MB at %d works", o.Works), Unit: "MB", Most: most(45)},
 		{Name: memoryScale, Target: "≤ 6 KB", Unit: "KB", Most: most(6)},
 		linear(scaleCreate), linear(scaleRestart), linear(scaleStatuses),
 		{Name: steadyAsked, Target: "0 but watches", Unit: "", Most: most(0)},
@@ -94,6 +99,10 @@ func Rows(o Options) []*report.Row {
 		{Name: uplinkWhole, Unit: "%"},
 		{Name: uplinkRollout, Target: "≤ 4200, a status of OCM alone", Unit: "bytes", Most: most(4200)},
 		{Name: uplinkIdle, Unit: "KB"},
+		{Name: uplinkMetered, Target: "≤ 200 KB", Unit: "KB", Most: most(200)},
+		{Name: binarySize, Target: "≤ 40 MB", Unit: "MB", Most: most(40)},
+		{Name: startEmpty, Target: "≤ 1 s", Unit: "s", Most: most(1)},
+		{Name: memoryFew, Target: "≤ 25 MB", Unit: "MB", Most: most(25)},
 		watched(readyMemory, "MB", 1.2), watched(readyRequests, "", 1.1), watched(readyStatuses, "", 3), watched(readyBytes, "bytes", 5),
 	}
 }
