@@ -65,6 +65,8 @@ const (
 	doFlapping       = "stop the other party, or leave what it writes to it: ignoreFields of ServerSideApply, or no manifest for {object} (docs/strategies.md#drift-and-conflicts)"
 	doHookFailed     = "on {cluster}, look at the pods of {object}: {describe}. Then change the work, or delete the Job, which runs the hook again (docs/order.md)"
 	doWorkHookFailed = "look at the pods of the Job on {cluster}. Then change the work, or delete the Job, which runs the hook again (docs/order.md)"
+	doStaged         = "nothing: it is applied at the time in the message, also without a connection; to apply it now, remove the annotation workwire.dev/apply-at from the work"
+	doWindowMissed   = "look why the agent could not apply it in time; then give the annotation workwire.dev/apply-at of the work a later time, or remove it. A RolloutPlan does so by itself (docs/rollout-plan.md)"
 	doWaits          = "nothing: it goes on by itself once what the message names is ready; if it stays, look at that on {cluster} (docs/order.md)"
 	doNotApplied     = "read the message of the API server of {cluster}; the agent tries again by itself"
 	doMissing        = "somebody deletes the object, or it was never created: the agent's log on {cluster} tells; the agent creates it again by itself"

@@ -16,6 +16,7 @@ var doAgent = map[Cause]string{
 	InvalidSpec: "correct the spec of the work as the message says: kubectl edit manifestwork -n {cluster} {work}. " +
 		"The previous spec stays in force until then",
 	DependencyCycle: "take one of the names out of the annotation workwire.dev/depends-on of one of these works (docs/order.md)",
+	InvalidApplyAt:  "correct or remove the annotation workwire.dev/apply-at of the work (docs/order.md)",
 	DeletionHeld:    "read the message: create the work again at its source to keep its objects, or release the deletion with the command in it",
 }
 
@@ -36,6 +37,8 @@ func agentBlocker(f *Facts) *Blocker {
 			return f.agent(Unsealed, c)
 		case workv1.ReasonDependencyCycle:
 			return f.agent(DependencyCycle, c)
+		case workv1.ReasonInvalidApplyAt:
+			return f.agent(InvalidApplyAt, c)
 		}
 	}
 	return nil

@@ -39,6 +39,7 @@ const (
 	DeletionHeld Cause = "DeletionHeld"
 
 	DependencyCycle Cause = "DependencyCycle"
+	InvalidApplyAt  Cause = "InvalidApplyAt"
 )
 
 // Causes on the cluster.
@@ -68,6 +69,8 @@ const (
 	WaitsForWave    Cause = "WaitsForWave"
 	WaitsForHook    Cause = "WaitsForHook"
 	WaitsForWork    Cause = "WaitsForWork"
+	Staged          Cause = "Staged"
+	WindowMissed    Cause = "WindowMissed"
 	HookFailed      Cause = "HookFailed"
 	Budget          Cause = "Budget"
 	InvalidRule     Cause = "InvalidRule"
@@ -75,7 +78,7 @@ const (
 )
 
 // final are the causes that no retry ends: the work, or an object that it declares, must be changed.
-var final = map[Cause]bool{TooLarge: true, InvalidClusterName: true, InvalidSpec: true, Immutable: true, UnknownStrategy: true, InvalidManifest: true, InvalidRule: true, HookFailed: true, DependencyCycle: true}
+var final = map[Cause]bool{TooLarge: true, InvalidClusterName: true, InvalidSpec: true, Immutable: true, UnknownStrategy: true, InvalidManifest: true, InvalidRule: true, HookFailed: true, DependencyCycle: true, InvalidApplyAt: true}
 
 // Stalled reports whether nothing will happen until somebody changes the work, or an object that it declares. What a
 // change elsewhere mends is tried again: rights, policies, quotas, kinds, keys, agents and pods.

@@ -181,6 +181,8 @@ var waits = map[string]struct {
 	workv1.ReasonWaitsForWave: {WaitsForWave, doWaits},
 	workv1.ReasonWaitsForHook: {WaitsForHook, doWaits},
 	workv1.ReasonWaitsForWork: {WaitsForWork, doWaits},
+	workv1.ReasonStaged:       {Staged, doStaged},
+	workv1.ReasonWindowMissed: {WindowMissed, doWindowMissed},
 }
 
 // waitBlocker looks at manifests that wait for others.

@@ -90,8 +90,8 @@ type Input struct {
 	Manifests []Manifest
 	// Warnings about the spec as a whole.
 	Warnings []string
-	// Cycle says by which works the work depends on itself; empty if it does not. Then it is not applied.
-	Cycle string
+	// Blocked is why nothing new of the work is applied until somebody changes it; nil if it is.
+	Blocked *Waiting
 	// Readiness is watched: Progressing is False also if all objects exist, and no manifest has anything to wait for.
 	Readiness bool
 	// Previous status, for transition times; nil if there is none.
@@ -127,8 +127,8 @@ func WorkStatus(in Input) workv1.ManifestWorkStatus {
 	}
 	slices.SortFunc(conditions, func(a, b metav1.Condition) int { return strings.Compare(a.Type, b.Type) })
 	overall := applied(entries, in.Warnings, in.Generation)
-	if in.Cycle != "" {
-		overall.Status, overall.Reason, overall.Message = metav1.ConditionFalse, workv1.ReasonDependencyCycle, Cut(in.Cycle, MaxMessage)
+	if in.Blocked != nil {
+		overall.Status, overall.Reason, overall.Message = metav1.ConditionFalse, in.Blocked.Reason, Cut(in.Blocked.Message, MaxMessage)
 	}
 	conditions = append([]metav1.Condition{overall}, conditions...)
 	if in.Deleting {

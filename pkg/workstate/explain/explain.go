@@ -78,7 +78,8 @@ func Explain(f workstate.Facts) Explanation {
 // waits reports whether a cause usually ends by itself.
 func waits(b workstate.Blocker) bool {
 	switch b.Cause {
-	case workstate.NotAnswered, workstate.NotReady, workstate.RolloutWaits, workstate.WaitsForWave, workstate.WaitsForHook, workstate.WaitsForWork:
+	case workstate.NotAnswered, workstate.NotReady, workstate.RolloutWaits, workstate.WaitsForWave, workstate.WaitsForHook, workstate.WaitsForWork,
+		workstate.Staged, workstate.WindowMissed:
 		return true
 	}
 	return false

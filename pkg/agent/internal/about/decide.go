@@ -104,6 +104,7 @@ func claims(f facts) (kept []wire.Claim, err error) {
 	known := []wire.Claim{
 		{Name: clusterv1.ClaimID, Value: f.id}, {Name: clusterv1.ClaimKubeVersion, Value: f.version}, {Name: clusterv1.ClaimPlatform, Value: f.nodes.platforms.text()},
 		{Name: clusterv1.ClaimRegion, Value: f.nodes.regions.text()}, {Name: clusterv1.ClaimZone, Value: f.nodes.zones.text()},
+		{Name: clusterv1.ClaimApplyAt, Value: clusterv1.ClaimApplyAtObeyed},
 	}
 	known = slices.DeleteFunc(known, func(c wire.Claim) bool { return c.Value == "" })
 	own := slices.SortedFunc(slices.Values(f.claims), func(a, b wire.Claim) int { return strings.Compare(a.Name, b.Name) })

@@ -3,6 +3,7 @@ package about
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -29,6 +30,9 @@ func nodeIn(region, zone, provider, cpu, memory string) string {
 	return fmt.Sprintf(`{"metadata":{"labels":{"a":"b","topology.kubernetes.io/region":%q,"topology.kubernetes.io/zone":%q}},"spec":{"providerID":%q},
 		"status":{"capacity":{"cpu":%q,"memory":%q,"nvidia.com/gpu":"1"},"allocatable":{"cpu":"500m","memory":"1Gi"}}}`, region, zone, provider, cpu, memory)
 }
+
+// obeysApplyAt is a claim that each cluster has.
+var obeysApplyAt = wire.Claim{Name: clusterv1.ClaimApplyAt, Value: clusterv1.ClaimApplyAtObeyed}
 
 func TestDescribe(t *testing.T) {
 	none := []wire.Claim{}
@@ -63,6 +67,8 @@ func TestDescribe(t *testing.T) {
 		},
 	}
 	for name, test := range tests {
+		test.want.Claims = append(test.want.Claims, obeysApplyAt)
+		slices.SortFunc(test.want.Claims, func(a, b wire.Claim) int { return strings.Compare(a.Name, b.Name) })
 		got, err := describe(test.facts)
 		if diff := cmp.Diff(&test.want, got); diff != "" || err != nil {
 			t.Errorf("%s: %v (-want +got)\n%s", name, err, diff)
@@ -76,7 +82,7 @@ func TestWhatTheAgentKnows(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "claim id.k8s.io: the agent knows its value") {
 		t.Errorf("%v", err)
 	}
-	if diff := cmp.Diff([]wire.Claim{{Name: clusterv1.ClaimID, Value: "u"}}, about.Claims); diff != "" {
+	if diff := cmp.Diff([]wire.Claim{obeysApplyAt, {Name: clusterv1.ClaimID, Value: "u"}}, about.Claims); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -98,7 +104,7 @@ func TestDescribeKeepsLimits(t *testing.T) {
 	for name, test := range map[string]struct {
 		facts  facts
 		claims int
-	}{"many": {many, 64}, "large": {large, 4 + 16}, "invalid": {invalid, 1}} {
+	}{"many": {many, 64}, "large": {large, 5 + 16}, "invalid": {invalid, 2}} {
 		about, err := describe(test.facts)
 		if err == nil {
 			t.Errorf("%s: nothing is said of what is left out", name)

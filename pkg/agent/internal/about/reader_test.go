@@ -82,7 +82,7 @@ func newServer(t *testing.T) (*server, rest.Interface) {
 func TestRead(t *testing.T) {
 	s, client := newServer(t)
 	r := reader{client: client}
-	basic := []wire.Claim{{Name: clusterv1.ClaimID, Value: "the-uid"}, {Name: clusterv1.ClaimKubeVersion, Value: "v1.36.3"}, {Name: clusterv1.ClaimRegion, Value: "eu"}, {Name: clusterv1.ClaimZone, Value: "a,b"}}
+	basic := []wire.Claim{obeysApplyAt, {Name: clusterv1.ClaimID, Value: "the-uid"}, {Name: clusterv1.ClaimKubeVersion, Value: "v1.36.3"}, {Name: clusterv1.ClaimRegion, Value: "eu"}, {Name: clusterv1.ClaimZone, Value: "a,b"}}
 	expect := func(what string, at time.Time, claims []wire.Claim) {
 		t.Helper()
 		got, err := r.read(t.Context(), at)
@@ -100,7 +100,7 @@ func TestRead(t *testing.T) {
 	s.set(claimsPath+"?", `{"items":[{"metadata":{"name":"own"},"spec":{"value":"x"}}]}`)
 	s.set(propertiesPath+"?", `{"items":[{"metadata":{"name":"cluster.clusterset.k8s.io"},"spec":{"value":"the-property"}}]}`)
 	s.set(nodesPath+"?", "failure")
-	expect("with claims", testTime.Add(time.Second), append([]wire.Claim{{Name: clusterv1.ClaimID, Value: "the-property"}, basic[1], {Name: "own", Value: "x"}}, basic[2:]...))
+	expect("with claims", testTime.Add(time.Second), append([]wire.Claim{obeysApplyAt, {Name: clusterv1.ClaimID, Value: "the-property"}, basic[2], {Name: "own", Value: "x"}}, basic[3:]...))
 	if s.requests[nodesPath] != 2 {
 		t.Errorf("two nodes are listed again after a second: %d requests", s.requests[nodesPath])
 	}
@@ -110,7 +110,7 @@ func TestRead(t *testing.T) {
 	s.set(nodesPath+"?", "forbidden")
 	s.set(claimsPath+"?", "forbidden")
 	got, err := r.read(t.Context(), testTime.Add(3*time.Second))
-	if err != nil || got.Capacity != nil || len(got.Claims) != 2 {
+	if err != nil || got.Capacity != nil || len(got.Claims) != 3 {
 		t.Errorf("without rights: %+v, %v", got, err)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -56,13 +57,15 @@ func (rec *reconciliation) setOrder() {
 	for i := range rec.manifests {
 		items[i] = order.Item{Hook: rec.manifests[i].Hook, Wave: rec.manifests[i].Wave}
 	}
-	o := order.Of(items, len(rec.dependsOn) > 0)
+	applyAt, err := workv1.ApplyAtOf(&rec.work.Meta)
+	gated := len(rec.dependsOn) > 0 || applyAt != nil || err != nil
+	o := order.Of(items, gated)
 	if o.IsZero() {
 		rec.history().digest = specDigest{}
 		return
 	}
 	rec.order = &ordering{Order: o, spec: rec.history().digest.get(rec.work), first: order.First, unready: make([]*string, len(items))}
-	if len(rec.dependsOn) > 0 {
+	if gated {
 		rec.order.first = 0
 	}
 	rec.order.opened = rec.order.first
@@ -72,6 +75,9 @@ func (rec *reconciliation) setOrder() {
 		}
 	}
 	rec.order.resume(rec.known)
+	if rec.order.opened == 0 {
+		rec.stage(applyAt, err, time.Now())
+	}
 }
 
 // start returns what the AppliedManifestWork has of the order of a spec at first.
@@ -109,7 +115,7 @@ func (r *Reconciler) applyInOrder(ctx context.Context, rec *reconciliation, opti
 	rec.outcomes = r.Applier.Apply(ctx, rec.manifests, options)
 	rec.leaveWaiting()
 	for o := rec.order; o != nil && !rec.backoff && ctx.Err() == nil && !rec.budget.Deferred(); {
-		if o.opened == 0 && r.dependencies(rec) != "" ||
+		if o.opened == 0 && (rec.staged != nil || r.dependencies(rec) != "") ||
 			!o.Opens(o.opened, func(i int) bool { return r.unready(ctx, rec, i) == "" }) || rec.budget.Deferred() {
 			break
 		}
@@ -221,7 +227,9 @@ func (r *Reconciler) waitings(ctx context.Context, rec *reconciliation) []*condi
 	for i := range rec.manifests {
 		switch {
 		case o.waits(i):
-			if wait == nil && o.opened == 0 {
+			if wait == nil && o.opened == 0 && rec.staged != nil {
+				wait = rec.staged
+			} else if wait == nil && o.opened == 0 {
 				wait = &condition.Waiting{Reason: workv1.ReasonWaitsForWork, Message: "Waits for " + r.dependencies(rec)}
 			} else if wait == nil {
 				of := o.Wait(o.opened, func(i int) string { return r.unready(ctx, rec, i) })

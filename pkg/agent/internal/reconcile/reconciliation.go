@@ -16,6 +16,7 @@ import (
 	"github.com/workwire/workwire/pkg/agent/internal/strategy/apply"
 	"github.com/workwire/workwire/pkg/agent/policy"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/workstate/condition"
 )
 
 // reconciliation is one reconcile of a work that is not being deleted. The worker that does it owns
@@ -40,7 +41,8 @@ type reconciliation struct {
 	tracked    []object.Ref       // objects of the manifests, and dropped ones
 	observed   []observed         // of each manifest, before applying
 	complete   conditionrules.Completion
-	dependsOn  []string // names of works
+	dependsOn  []string           // names of works
+	staged     *condition.Waiting // for the time to apply a new spec; nil: it has come
 	order      *ordering
 	backoff    bool   // repairs have to wait
 	waiting    []bool // manifests that were refused and are not tried this time

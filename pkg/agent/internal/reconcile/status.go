@@ -121,7 +121,7 @@ func (r *Reconciler) status(ctx context.Context, rec *reconciliation) workv1.Man
 	in := condition.Input{
 		Generation: int64(rec.work.Generation), Manifests: make([]condition.Manifest, len(rec.manifests)),
 		Warnings: strategy.Warnings(&rec.work.Spec, rec.manifests), Previous: &rec.previous, Now: metav1.Now(),
-		Readiness: r.watchesReadiness(rec.work), Cycle: rec.history().cycle,
+		Readiness: r.watchesReadiness(rec.work), Blocked: rec.blocked(),
 	}
 	causes, waitings := causes{reconciler: r, rec: rec}, r.waitings(ctx, rec)
 	withFeedback := 0

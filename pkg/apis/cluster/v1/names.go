@@ -144,4 +144,7 @@ const (
 	ClaimPlatform    = "platform.open-cluster-management.io"
 	ClaimRegion      = "region.open-cluster-management.io"
 	ClaimZone        = "zone.open-cluster-management.io"
+	// ClaimApplyAt is ClaimApplyAtObeyed of a cluster whose agent applies works when their annotation workwire.dev/apply-at says.
+	ClaimApplyAt       = "apply-at.workwire.dev"
+	ClaimApplyAtObeyed = "true"
 )

@@ -240,6 +240,12 @@ const (
 	ReasonWaitsForHook = "WaitsForHook"
 	// ReasonWaitsForWork (Unknown, of a manifest and of its work): a work that this one depends on is not ready; the message names it.
 	ReasonWaitsForWork = "WaitsForWork"
+	// ReasonStaged (Unknown, of a manifest and of its work): it is applied at the time in [ApplyAtAnnotationKey], which the message names.
+	ReasonStaged = "Staged"
+	// ReasonWindowMissed (Unknown, of a manifest and of its work): that time was over before it could be applied.
+	ReasonWindowMissed = "WindowMissed"
+	// ReasonInvalidApplyAt (False): [ApplyAtAnnotationKey] has no such time. Nothing new of the work is applied.
+	ReasonInvalidApplyAt = "InvalidApplyAt"
 	// ReasonDependencyCycle (False): the work depends on itself, by the works that the message names. Nothing new of it is applied.
 	ReasonDependencyCycle = "DependencyCycle"
 	// ReasonHookFailed (False, of a manifest and of its work): the Job of a hook has failed.
