@@ -16,6 +16,8 @@ const (
 )
 
 // ApplyAt is when a spec is applied.
+//
+// +k8s:deepcopy-gen=false
 type ApplyAt struct {
 	// Start is when it is; zero: it is held.
 	Start time.Time

@@ -39,6 +39,11 @@ type RolloutPlanSpec struct {
 	// +kubebuilder:validation:MaxItems=16
 	Windows []RolloutWindow `json:"windows,omitempty"`
 
+	// stageAhead is how long before its window a cluster receives a new spec, which its agent applies when the window opens;
+	// at most 168h, and only where the agent can (docs/order.md). Absent: when the window is open.
+	// +optional
+	StageAhead metav1.Duration `json:"stageAhead,omitempty,omitzero"`
+
 	// freezes are when nothing starts.
 	// +optional
 	// +kubebuilder:validation:MaxItems=64

@@ -369,6 +369,7 @@ func (in *RolloutPlanSpec) DeepCopyInto(out *RolloutPlanSpec) {
 		*out = make([]RolloutWindow, len(*in))
 		copy(*out, *in)
 	}
+	out.StageAhead = in.StageAhead
 	if in.Freezes != nil {
 		in, out := &in.Freezes, &out.Freezes
 		*out = make([]RolloutFreeze, len(*in))

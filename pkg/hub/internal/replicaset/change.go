@@ -13,6 +13,7 @@ import (
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
 	"github.com/workwire/workwire/pkg/hub/internal/controller"
 	"github.com/workwire/workwire/pkg/runtime/kube"
+	"github.com/workwire/workwire/pkg/workstate"
 )
 
 // LabelsAnnotationKey annotates a work with the sorted, comma-separated keys of the labels that it
@@ -42,10 +43,13 @@ type change struct {
 	template *workv1.ManifestWorkSpec
 }
 
-// newWork returns the work of set for a cluster of a placement.
-func newWork(set *workv1alpha1.ManifestWorkReplicaSet, placement, cluster string, now time.Time) *workv1.ManifestWork {
+// newWork returns the work of set for a cluster of a placement, which is applied at once if applyAt is empty.
+func newWork(set *workv1alpha1.ManifestWorkReplicaSet, placement, cluster, applyAt string, now time.Time) *workv1.ManifestWork {
 	labels, owned := workLabels(set, placement)
 	annotations := templateAnnotations(set, now)
+	if applyAt != "" {
+		annotations[workv1.ApplyAtAnnotationKey] = applyAt
+	}
 	if owned != "" {
 		annotations[LabelsAnnotationKey] = owned
 	}
@@ -71,9 +75,9 @@ func waitsForReadiness(set *workv1alpha1.ManifestWorkReplicaSet) bool {
 // template.
 func timestamp(now time.Time) string { return now.UTC().Format(time.RFC3339) }
 
-// updateChange returns the change that sets the template of a work.
-func updateChange(work *workv1.ManifestWork, set *workv1alpha1.ManifestWorkReplicaSet, placement string, now time.Time) change {
-	m, template := metadataOf(set, placement, templateAnnotations(set, now)), &set.Spec.ManifestWorkTemplate
+// updateChange returns the change that sets the template of a work, which is applied at once if applyAt is empty.
+func updateChange(work *workv1.ManifestWork, set *workv1alpha1.ManifestWorkReplicaSet, placement, applyAt string, now time.Time) change {
+	m, template := metadataOf(set, placement, templateAnnotations(set, now)).withApplyAt(applyAt), &set.Spec.ManifestWorkTemplate
 	c := guarded(update, work, append(m.patch(work), kube.JSONPatchOperation{Op: "add", Path: "/spec", Value: template}))
 	c.metadata, c.template = m, template
 	return c
@@ -132,6 +136,34 @@ func metadataOf(set *workv1alpha1.ManifestWorkReplicaSet, placement string, anno
 	}
 	if !waitsForReadiness(set) { // at once; to be asked for readiness a work waits for its next template
 		m.annotations[workv1.ReportReadinessAnnotationKey] = "false"
+	}
+	return m
+}
+
+// withApplyAt returns m with a value of the annotation [workv1.ApplyAtAnnotationKey]; empty: without it.
+func (m metadata) withApplyAt(value string) metadata {
+	if value == "" {
+		m.removed = append(slices.Clip(m.removed), workv1.ApplyAtAnnotationKey)
+		return m
+	}
+	m.annotations = maps.Clone(m.annotations)
+	m.annotations[workv1.ApplyAtAnnotationKey] = value
+	return m
+}
+
+// unstarted returns m for a work that does not receive the template now: if its cluster would apply what it has later, it is told not to,
+// and once it has applied that, the time is removed. With unknown, nobody knows yet who starts.
+func (m metadata) unstarted(work *workv1.ManifestWork, unknown bool, now time.Time) metadata {
+	if work.Annotations[workv1.ApplyAtAnnotationKey] == "" {
+		return m
+	}
+	at, err := workv1.ApplyAtOf(work)
+	applied := workstate.Current(work, workv1.WorkApplied)
+	switch {
+	case applied != nil && applied.Status == metav1.ConditionTrue:
+		return m.withApplyAt("")
+	case err == nil && !unknown && now.Before(at.Start):
+		return m.withApplyAt(workv1.ApplyAtHeld)
 	}
 	return m
 }

@@ -48,7 +48,7 @@ func TestWorkName(t *testing.T) {
 func TestNewWork(t *testing.T) {
 	set := newSet("p")
 	set.Labels = map[string]string{"team": "till", "app": "", workv1.PlacementNameLabelKey: "mine"}
-	work := newWork(set, "p", "c1", start)
+	work := newWork(set, "p", "c1", "", start)
 	if want := map[string]string{
 		"team": "till", "app": "", workv1.ReplicaSetLabelKey: "ns.set", workv1.PlacementNameLabelKey: "p",
 	}; !maps.Equal(work.Labels, want) {
@@ -101,7 +101,7 @@ func TestMetadataPatch(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			set := newSet("p")
 			set.Labels = c.had
-			work := newWork(set, "p", "c1", start)
+			work := newWork(set, "p", "c1", "", start)
 			work.UID = "uid-c1"
 			maps.Copy(work.Annotations, c.annotations)
 			for key, value := range c.labels {
@@ -110,7 +110,7 @@ func TestMetadataPatch(t *testing.T) {
 				}
 			}
 			set.Labels = c.set
-			checkNext(t, updateChange(work, set, "p", start.Add(time.Hour)))
+			checkNext(t, updateChange(work, set, "p", "", start.Add(time.Hour)))
 			change, changed := labelChange(work, metadataOf(set, "p", nil))
 			if changed != (c.want != "") {
 				t.Fatalf("changed: %v", changed)
@@ -129,8 +129,8 @@ func TestMetadataPatch(t *testing.T) {
 	}
 	// A work without any labels or annotations.
 	bare := &workv1.ManifestWork{ObjectMeta: metav1.ObjectMeta{UID: "uid-c1"}}
-	checkNext(t, updateChange(bare, newSet("p"), "p", start.Add(time.Hour)))
-	got, _ := updateChange(bare, newSet("p"), "p", start.Add(time.Hour)).patch.Encode()
+	checkNext(t, updateChange(bare, newSet("p"), "p", "", start.Add(time.Hour)))
+	got, _ := updateChange(bare, newSet("p"), "p", "", start.Add(time.Hour)).patch.Encode()
 	var patch kube.JSONPatch
 	if err := json.Unmarshal(got, &patch); err != nil || len(patch) != 4 || patch[1].Path != "/metadata/labels" ||
 		patch[2].Path != "/metadata/annotations" || patch[3].Path != "/spec" || !strings.Contains(string(got), `"workwire.dev/rolled-out-at":"2026-01-02T04:04:05Z"`) {

@@ -277,10 +277,11 @@ func (p *plan) planPlacement(in input, placement placement, r *placementRollout,
 	name, chosen := placement.ref.Name, r.states
 	// While the decisions are being written, a later group may exist before the first one. The
 	// status of the placement is written last: no cluster starts until both agree.
-	if r.chosen == r.selected && !p.unsettled && !workv1.IsPaused(in.set) && in.held == "" {
+	unknown, held := r.chosen != r.selected || p.unsettled, workv1.IsPaused(in.set) || in.held != ""
+	if !unknown && !held {
 		for _, cluster := range r.decision.Start {
 			if set := in.setFor(cluster); set != nil {
-				p.startCluster(set, name, cluster, works, in.now)
+				p.startCluster(set, name, cluster, in.applyAt(cluster), r.states[cluster], works, in.now)
 			}
 		}
 	}
@@ -291,7 +292,7 @@ func (p *plan) planPlacement(in input, placement placement, r *placementRollout,
 			if work.DeletionTimestamp != nil {
 				continue
 			}
-			if change, changed := labelChange(work, metadata); changed && !r.isOutside(cluster) {
+			if change, changed := labelChange(work, metadata.unstarted(work, unknown && !held, in.now)); changed && !r.isOutside(cluster) {
 				p.changes = append(p.changes, change)
 			}
 		} else if r.errGroups == nil && !absent[cluster] { // otherwise it is unknown whether the cluster was chosen
@@ -362,21 +363,49 @@ func (in input) clusterState(placement, name string, presence presence, works ma
 	current := work != nil && work.DeletionTimestamp == nil && in.hasTemplate(work)
 	cluster := rollout.StatusOf(work, current, in.now)
 	cluster.Away, cluster.PresenceSince = presence.away, presence.since
-	cluster.Abandoned = cluster.Away && !current && work != nil && in.abandoned(work)
+	staged, at := rollout.StagedOf(work, cluster.Away, in.now)
+	cluster.Abandoned = (cluster.Away || staged) && !current && work != nil && in.abandoned(work)
+	cluster.Staged = staged && (current || cluster.Abandoned)
+	switch {
+	case staged && current:
+		cluster.Status, cluster.Since = rollout.ToApply, time.Time{}
+	case current && at.Start.After(cluster.Since):
+		cluster.Since = at.Start
+	}
+	if in.staging != nil && !staged && at.End.After(in.now) { // then it has missed its window
+		in.staging.requeueAt = rollout.Earlier(in.staging.requeueAt, at.End)
+	}
 	if presence.refused || presence.outside || in.overriding.fails(name) { // it receives no works
 		cluster.Status = rollout.Skip
 	}
 	return cluster, current
 }
 
+// applyAt returns when a cluster that receives the template now applies it; empty: at once.
+func (in input) applyAt(cluster string) string {
+	if in.staged == nil {
+		return ""
+	}
+	w, later := in.staged.Later[cluster]
+	if !later {
+		return ""
+	}
+	return workv1.ApplyAt{Start: w.Start, End: w.End}.String()
+}
+
 // startCluster gives the template of set to a cluster. A cluster whose work is being deleted receives it
 // after the deletion.
-func (p *plan) startCluster(set *workv1alpha1.ManifestWorkReplicaSet, placement, cluster string, works map[string]*workv1.ManifestWork, now time.Time) {
+func (p *plan) startCluster(set *workv1alpha1.ManifestWorkReplicaSet, placement, cluster, applyAt string, state rollout.Cluster, works map[string]*workv1.ManifestWork, now time.Time) {
 	switch work := works[cluster]; {
 	case work == nil:
-		p.changes = append(p.changes, change{action: create, work: newWork(set, placement, cluster, now)})
+		p.changes = append(p.changes, change{action: create, work: newWork(set, placement, cluster, applyAt, now)})
+	case state.Staged && !state.Abandoned: // it has the template
+		if change, changed := labelChange(work, metadataOf(set, placement, nil).withApplyAt(applyAt)); changed {
+			p.changes = append(p.changes, change)
+		}
+		delete(works, cluster)
 	case work.DeletionTimestamp == nil:
-		p.changes = append(p.changes, updateChange(work, set, placement, now))
+		p.changes = append(p.changes, updateChange(work, set, placement, applyAt, now))
 		delete(works, cluster) // the update sets its labels
 	}
 }

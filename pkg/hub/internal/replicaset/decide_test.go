@@ -73,7 +73,7 @@ func worksOf(placement string, texts ...string) []*workv1.ManifestWork {
 	var works []*workv1.ManifestWork
 	for _, text := range texts {
 		cluster, state, _ := strings.Cut(text, ":")
-		work := newWork(newSet(), placement, cluster, start)
+		work := newWork(newSet(), placement, cluster, "", start)
 		work.UID, work.Generation = types.UID("uid-"+cluster), 1
 		conditions, known := map[string][]string{
 			"new": nil, "old": nil, "going": nil, "ok": {workv1.WorkApplied, workv1.WorkAvailable},

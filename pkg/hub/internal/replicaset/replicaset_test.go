@@ -520,10 +520,10 @@ func TestWrite(t *testing.T) {
 		written, _ := c.cfg.Works.Latest(controller.KeyOf(change.work))
 		return written
 	}
-	wanted := newWork(set, "p", e.clusters[0], start)
+	wanted := newWork(set, "p", e.clusters[0], "", start)
 	made := step("create", change{action: create, work: wanted}, "ok", false)
 	step("create again", change{action: create, work: wanted}, "outdated", true)
-	step("create nowhere", change{action: create, work: newWork(set, "p", "nowhere", start)}, "failed", true)
+	step("create nowhere", change{action: create, work: newWork(set, "p", "nowhere", "", start)}, "failed", true)
 
 	set.Labels = map[string]string{"a": "1"}
 	labelled, ok := labelChange(made, metadataOf(set, "p", nil))
@@ -542,11 +542,11 @@ func TestWrite(t *testing.T) {
 	other := made.DeepCopy()
 	other.UID = "another"
 	set.Labels = nil
-	step("update another work of that name", updateChange(other, set, "p", start), "outdated", true)
+	step("update another work of that name", updateChange(other, set, "p", "", start), "outdated", true)
 	step("delete another work of that name", change{action: remove, work: other}, "gone", false)
 	step("delete", change{action: remove, work: made}, "ok", false)
 	step("delete again", change{action: remove, work: made}, "gone", false)
-	step("update what is gone", updateChange(made, set, "p", start), "outdated", true)
+	step("update what is gone", updateChange(made, set, "p", "", start), "outdated", true)
 }
 
 // TestSteeredAmongWrites: who pauses a rollout, or changes the template, while works are being written does not wait for the others.
@@ -605,7 +605,7 @@ func TestFinalizeListsWorks(t *testing.T) {
 		set.Name = strings.ToLower(string(policy))
 		set.Spec.CascadeDeletionPolicy, set.Finalizers = policy, []string{"example.com/other", workv1alpha1.ManifestWorkReplicaSetFinalizer}
 		e.createSet(set)
-		work := newWork(set, "p", e.clusters[0], start)
+		work := newWork(set, "p", e.clusters[0], "", start)
 		work.Finalizers = []string{workv1.ManifestWorkFinalizer}
 		if _, err := e.client.WorkV1().ManifestWorks(e.clusters[0]).Create(t.Context(), work, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)

@@ -285,6 +285,9 @@ func stageLine(s rollout.StageStatus) string {
 	if s.Current != s.Succeeded {
 		text += fmt.Sprintf(", %d have the template", s.Current)
 	}
+	if s.Staged > 0 && s.Hold.Reason == "" {
+		text += fmt.Sprintf(", %d are staged", s.Staged)
+	}
 	switch {
 	case s.Complete:
 		return text + "; complete"

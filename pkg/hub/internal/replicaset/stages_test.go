@@ -414,7 +414,7 @@ func TestWorksThatAreTested(t *testing.T) {
 	kit.Run(t, "informers", informers.Run)
 	set := newSet("p")
 	e.createSet(set)
-	work := newWork(set, "p", e.clusters[0], start)
+	work := newWork(set, "p", e.clusters[0], "", start)
 	kit.True(t, "the set is known", func() bool { return c.sets.Len() > 0 })
 	if c.tests(work) {
 		t.Error("without a plan")
@@ -447,12 +447,18 @@ func TestWritingEndsWithTheWindow(t *testing.T) {
 	}
 }
 
-// TestExamplePlan: the plan of the examples is valid, and the set names it.
+// TestExamplePlan: the plans of the examples are valid, and the set names one.
 func TestExamplePlan(t *testing.T) {
 	tester, err := worktest.NewCompiler()
 	kit.NoError(t, err)
-	var plan workwirev1alpha1.RolloutPlan
-	text, err := os.ReadFile("../../../../examples/rolloutplan/plan.yaml")
+	var plan, ahead workwirev1alpha1.RolloutPlan
+	text, err := os.ReadFile("../../../../examples/rolloutplan/ahead.yaml")
+	kit.NoError(t, err)
+	kit.NoError(t, yaml.UnmarshalStrict(text, &ahead))
+	if g := newStaging(planVersion{name: "plan"}, &ahead, tester); g.plan.WhyClosed() != "" || ahead.Spec.StageAhead.Duration == 0 {
+		t.Error(g.plan.WhyClosed())
+	}
+	text, err = os.ReadFile("../../../../examples/rolloutplan/plan.yaml")
 	kit.NoError(t, err)
 	kit.NoError(t, yaml.UnmarshalStrict(text, &plan))
 	if g := newStaging(planVersion{name: "plan"}, &plan, tester); g.plan.WhyClosed() != "" {

@@ -53,10 +53,18 @@ type Cluster struct {
 	// Abandoned reports that the cluster has, in place of the current template, the one that the rollout
 	// goes back from. While it is away, it must not find that one when it returns.
 	Abandoned bool
+	// Staged reports that the cluster is ToApply although it has the current template, or the Abandoned one: it applies it at a time,
+	// or once it is told to.
+	Staged bool
+	// Later reports that the window of the cluster is not open yet. Others start before it.
+	Later bool
 	// Held reports that something other than the strategy keeps the cluster from starting: it does not take the turn of
 	// others.
 	Held bool
 }
+
+// absent reports whether the cluster is away, and does not apply the template by itself all the same.
+func (c Cluster) absent() bool { return c.Away && !(c.Staged && c.Later) }
 
 // StatusOf returns the status of a cluster, derived from its work. A nil work means that the
 // cluster has none. current reports whether the spec of the work is the current template. The
@@ -98,6 +106,26 @@ func StatusOf(work *workv1.ManifestWork, current bool, now time.Time) Cluster {
 		}
 	}
 	return c
+}
+
+// StagedOf reports whether the cluster of a work holds its spec by the annotation [workv1.ApplyAtAnnotationKey] and has not applied it; one
+// that is away, and had the time to, may have. at is when it applies, or has applied, the spec, without an end if it has.
+func StagedOf(work *workv1.ManifestWork, away bool, now time.Time) (staged bool, at workv1.ApplyAt) {
+	if work == nil || work.Annotations[workv1.ApplyAtAnnotationKey] == "" {
+		return false, at
+	}
+	if annotated, err := workv1.ApplyAtOf(work); err == nil {
+		at = *annotated
+	}
+	if applied := workstate.Current(work, workv1.WorkApplied); applied != nil {
+		switch applied.Reason {
+		case workv1.ReasonStaged, workv1.ReasonWindowMissed, workv1.ReasonInvalidApplyAt:
+		default:
+			return false, workv1.ApplyAt{Start: at.Start}
+		}
+	}
+	missed := !away && !at.End.IsZero() && !now.Before(at.End)
+	return at.Start.IsZero() || now.Before(at.Start) || missed, at
 }
 
 // notBefore sets Since to the transition of a condition if that is later, and not after now.

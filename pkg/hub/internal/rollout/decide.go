@@ -203,7 +203,7 @@ func (d *decider) startGroup(clusters []string, t tally) {
 }
 
 // assign adds the clusters to the lists of the decision, in their order. starting are the clusters
-// that receive the template now; so do those that are away with an abandoned one.
+// that receive the template now; so do those that are away with an abandoned one, or have not applied it yet.
 func (d *decider) assign(clusters, starting []string) {
 	starts := sets.New(starting...)
 	for _, name := range clusters {
@@ -211,7 +211,7 @@ func (d *decider) assign(clusters, starting []string) {
 		case c.Status == Skip:
 		case c.Status != ToApply:
 			d.Rollout = append(d.Rollout, name)
-		case starts.Has(name), c.Away && c.Abandoned:
+		case starts.Has(name), c.Abandoned && (c.Away || c.Staged):
 			d.Start = append(d.Start, name)
 			d.Rollout = append(d.Rollout, name)
 		default:

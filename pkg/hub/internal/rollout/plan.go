@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
+	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	workwirev1alpha1 "github.com/workwire/workwire/pkg/apis/workwire/v1alpha1"
 )
 
@@ -19,6 +20,7 @@ const OtherClusters = "other clusters"
 type Plan struct {
 	stages  []stage // the last one has the clusters that no other selects
 	windows []window
+	ahead   time.Duration // before its window a cluster may receive what it applies then
 	freezes []freeze
 	closed  string // why nothing starts; empty: it is a plan
 }
@@ -40,8 +42,14 @@ type freeze struct {
 
 // ParsePlan parses and validates a plan but the expressions of its tests. Its error joins one error for each fault.
 func ParsePlan(from *workwirev1alpha1.RolloutPlanSpec) (*Plan, error) {
-	p := &Plan{}
+	p := &Plan{ahead: from.StageAhead.Duration}
 	var errs []error
+	switch {
+	case p.ahead < 0 || p.ahead > maxWindow:
+		errs = append(errs, fmt.Errorf("stageAhead is %s: must not be negative, and at most %s", p.ahead, maxWindow))
+	case p.ahead > 0 && len(from.Windows) == 0:
+		errs = append(errs, errors.New("stageAhead has no effect without windows: give the plan windows, or remove it"))
+	}
 	for i, s := range from.Stages {
 		parsed, err := parseStage(s)
 		if slices.ContainsFunc(p.stages, func(other stage) bool { return other.name == s.Name }) {
@@ -113,6 +121,28 @@ func (p *Plan) frozen(now time.Time) *freeze {
 		}
 	}
 	return found
+}
+
+// staging returns the window that opens next for a cluster, if the cluster may have now what it applies then: no freeze is on the way,
+// and none begins within the window. Otherwise it returns when to look again.
+func (p *Plan) staging(next opening, site Site, now time.Time) (w Window, ok bool, again time.Time) {
+	if p.ahead == 0 || next.change.IsZero() || site.Claim == nil || site.Claim(clusterv1.ClaimApplyAt) != clusterv1.ClaimApplyAtObeyed {
+		return w, false, next.change
+	}
+	if at := next.change.Add(-p.ahead); at.After(now) {
+		return w, false, at
+	}
+	w = Window{Start: next.change, End: next.end}
+	for _, f := range p.freezes {
+		switch {
+		case !f.to.After(now) || !f.from.Before(w.End):
+		case f.from.After(w.Start):
+			w.End = f.from
+		default:
+			return w, false, Earlier(next.change, f.to)
+		}
+	}
+	return w, true, next.change
 }
 
 // nextFreeze returns when the next freeze begins; zero if none does.

@@ -41,9 +41,14 @@ type Staged struct {
 	Stages []StageStatus
 	// Hold is what the rollout waits for while no cluster is in progress; zero if some is, or the rollout is complete.
 	Hold Hold
+	// Later are the windows of those clusters of Start that receive the template before their window opens.
+	Later map[string]Window
 	// OpenUntil is when clusters of Start must not start any more; zero means never.
 	OpenUntil time.Time
 }
+
+// Window is a time in which clusters start.
+type Window struct{ Start, End time.Time }
 
 // StageStatus is the state of a stage.
 type StageStatus struct {
@@ -51,6 +56,8 @@ type StageStatus struct {
 	// Clusters is the number of its clusters without those that are skipped, Current how many of them have the template,
 	// Succeeded how many succeeded with it, and Starting how many receive it now.
 	Clusters, Current, Succeeded, Starting int
+	// Staged is how many of Starting apply it later, when their window opens.
+	Staged int
 	// Approval reports whether the stage needs an approval.
 	Approval bool
 	// Complete reports whether the next stage may start.
@@ -74,6 +81,8 @@ const (
 	WaitsForApproval HoldReason = "WaitsForApproval"
 	// OutsideWindow: no window is open for the clusters.
 	OutsideWindow HoldReason = "OutsideWindow"
+	// StagedAhead: the clusters apply it when their window opens.
+	StagedAhead HoldReason = "StagedAhead"
 	// Soaking: the clusters have not been successful for long enough.
 	Soaking HoldReason = "Soaking"
 )
@@ -134,6 +143,8 @@ type gate struct {
 	earlier   string    // the first stage that is not complete; empty: all so far are
 	proven    bool      // some cluster succeeded
 	soaking   bool
+	later     map[string]Window // of clusters that may have the template before their window
+	changeAt  time.Time         // when windows change for clusters of the stage
 	requeueAt time.Time
 	staged    Staged
 }
@@ -181,6 +192,7 @@ func (g *gate) split() [][]part {
 // decideStage decides about the clusters of a stage, and adds the result to that of the stages before.
 func (g *gate) decideStage(s stage, parts []part) {
 	entry := g.entry(s)
+	g.changeAt = time.Time{}
 	windows := g.holdOutside(parts, entry, s.apart != "")
 	deciders := g.run(parts)
 	if s.apart != "" && starts(deciders) {
@@ -192,6 +204,7 @@ func (g *gate) decideStage(s stage, parts []part) {
 	}
 	status := StageStatus{Name: s.name, Approval: s.approval}
 	var sum tally
+	var opens time.Time  // when the first window of those opens that have the template before
 	var soaked time.Time // when the last cluster has been successful for long enough
 	for i, p := range parts {
 		for _, c := range p.clusters {
@@ -201,9 +214,19 @@ func (g *gate) decideStage(s stage, parts []part) {
 			}
 		}
 		t := g.tally(i, p, p.names)
-		sum.toApply, sum.held = append(sum.toApply, t.toApply...), sum.held+t.held
+		sum.toApply, sum.held, sum.awayHeld = append(sum.toApply, t.toApply...), sum.held+t.held, sum.awayHeld+t.awayHeld
 		sum.inProgress += t.inProgress
 		status.Starting += len(deciders[i].Start)
+		for _, name := range deciders[i].Start {
+			if w, later := g.later[name]; later {
+				status.Staged, opens = status.Staged+1, Earlier(opens, w.Start)
+				if g.staged.Later == nil {
+					g.staged.Later = make(map[string]Window)
+				}
+				g.staged.Later[name] = w
+				g.staged.OpenUntil = Earlier(g.staged.OpenUntil, w.End)
+			}
+		}
 		g.proven = g.proven || deciders[i].proven
 		g.deciders[i].add(&deciders[i])
 	}
@@ -214,7 +237,10 @@ func (g *gate) decideStage(s stage, parts []part) {
 	soaking := soaked.After(g.Now)
 	status.Complete = waiting == 0 && sum.inProgress == 0 && g.proven && !soaking && !stopped(deciders)
 	switch {
-	case status.Complete, status.Starting > 0, sum.inProgress > 0:
+	case status.Complete, status.Starting > status.Staged, sum.inProgress > 0:
+	case status.Staged > 0:
+		status.Hold = Hold{Reason: StagedAhead, Until: opens,
+			Message: fmt.Sprintf("%d clusters have the template and apply it when their window opens, the first %s", status.Staged, timeText(opens))}
 	case entry.Reason != "" && waiting > 0:
 		status.Hold = entry
 	case stopped(deciders):
@@ -226,8 +252,8 @@ func (g *gate) decideStage(s stage, parts []part) {
 	if status.Hold.Reason != "" {
 		status.Hold.Stage = s.name
 	}
-	if waiting > 0 {
-		g.requeueAt = Earlier(Earlier(g.requeueAt, entry.Until), windows.Until)
+	if waiting+sum.awayHeld > 0 {
+		g.requeueAt = Earlier(Earlier(g.requeueAt, entry.Until), g.changeAt)
 	}
 	if soaking {
 		g.soaking = true
@@ -288,6 +314,15 @@ func (g *gate) holdOutside(parts []part, entry Hold, apart bool) (windows Hold) 
 			g.staged.OpenUntil = Earlier(g.staged.OpenUntil, state.change)
 			return false
 		}
+		w, ok, again := g.staging(state, g.Site(name), g.Now)
+		g.changeAt = Earlier(g.changeAt, again)
+		if ok {
+			if g.later == nil {
+				g.later = make(map[string]Window)
+			}
+			g.later[name] = w
+			return false
+		}
 		outside++
 		windows.Until = Earlier(windows.Until, state.change)
 		return true
@@ -295,10 +330,9 @@ func (g *gate) holdOutside(parts []part, entry Hold, apart bool) (windows Hold) 
 	if apart || len(g.windows) > 0 {
 		for _, p := range parts {
 			for name, c := range p.clusters {
-				if c.Status == ToApply && c.Away {
-					c.Held = true
-					p.clusters[name] = c
-				}
+				_, c.Later = g.later[name]
+				c.Held = c.Held || c.Status == ToApply && c.absent()
+				p.clusters[name] = c
 			}
 		}
 	}
@@ -362,12 +396,16 @@ func (g *gate) keepApart(s stage, parts []part, together []decider) []decider {
 		}
 		return "=" + value
 	}
-	var may, busy []string
+	var may, later, busy []string
 	for i, p := range parts {
 		members := make(map[string][]string)
 		for _, name := range p.names {
 			members[domain(name)] = append(members[domain(name)], name)
-			if c := p.clusters[name]; c.Status == ToApply && !c.Held {
+			switch c := p.clusters[name]; {
+			case c.Status != ToApply || c.Held:
+			case c.Later:
+				later = append(later, domain(name))
+			default:
 				may = append(may, domain(name))
 			}
 		}
@@ -395,7 +433,8 @@ func (g *gate) keepApart(s stage, parts []part, together []decider) []decider {
 		return only("none of them")
 	}
 	slices.Sort(may)
-	for _, turn := range first(slices.Compact(may), maxTurns) {
+	slices.Sort(later)
+	for _, turn := range first(append(slices.Compact(may), slices.Compact(later)...), maxTurns) {
 		if deciders := only(turn); starts(deciders) {
 			return deciders
 		}

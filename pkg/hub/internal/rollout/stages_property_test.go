@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	clusterv1alpha1 "github.com/workwire/workwire/pkg/apis/cluster/v1alpha1"
 	workwirev1alpha1 "github.com/workwire/workwire/pkg/apis/workwire/v1alpha1"
 	"github.com/workwire/workwire/pkg/hub/internal/rollout"
@@ -23,11 +24,13 @@ type stagedSimulation struct {
 	opens    int                          // hour at which the window opens; there is one if hours is not 0
 	hours    int
 	approved map[string]bool
+	obeys    map[string]bool           // clusters that apply at a time what they have before
+	later    map[string]rollout.Window // when those do that have it
 }
 
 func newStagedSimulation(t *testing.T, seed uint64) *stagedSimulation {
 	t.Helper()
-	s := &stagedSimulation{simulation: newSimulation(t, seed), labels: map[string]map[string]string{}, zones: map[string]int{}, approved: map[string]bool{}}
+	s := &stagedSimulation{simulation: newSimulation(t, seed), labels: map[string]map[string]string{}, zones: map[string]int{}, approved: map[string]bool{}, obeys: map[string]bool{}, later: map[string]rollout.Window{}}
 	for i := range s.random.IntN(4) {
 		name := fmt.Sprintf("s%d", i)
 		stage := workwirev1alpha1.RolloutStage{
@@ -47,6 +50,7 @@ func newStagedSimulation(t *testing.T, seed uint64) *stagedSimulation {
 		s.spec.Windows = []workwirev1alpha1.RolloutWindow{{
 			Schedule: fmt.Sprintf("0 %d * * *", s.opens), Duration: metav1.Duration{Duration: time.Duration(s.hours) * time.Hour}, TimeZoneClaim: "zone", TimeZone: "UTC",
 		}}
+		s.spec.StageAhead.Duration = time.Duration(s.random.IntN(3)) * 4 * time.Hour
 	}
 	for range s.random.IntN(3) {
 		from := s.now.Add(time.Duration(s.random.IntN(200)-60) * time.Minute)
@@ -63,12 +67,16 @@ func newStagedSimulation(t *testing.T, seed uint64) *stagedSimulation {
 		if s.random.IntN(3) > 0 {
 			s.zones[name] = s.random.IntN(20) - 10
 		}
+		s.obeys[name] = s.random.IntN(4) > 0
 	}
 	return s
 }
 
 func (s *stagedSimulation) site(name string) rollout.Site {
-	return rollout.Site{Labels: s.labels[name], Claim: func(string) string {
+	return rollout.Site{Labels: s.labels[name], Claim: func(claim string) string {
+		if claim == clusterv1.ClaimApplyAt && s.obeys[name] {
+			return clusterv1.ClaimApplyAtObeyed
+		}
 		if hours, ok := s.zones[name]; ok {
 			return fmt.Sprintf("Etc/GMT%+d", -hours) // whose sign is the other way round
 		}
@@ -76,9 +84,39 @@ func (s *stagedSimulation) site(name string) rollout.Site {
 	}}
 }
 
+// apply gives the template to the clusters that start now, or tells them when to apply it. Those that do not start any more are told to wait.
+func (s *stagedSimulation) apply(staged rollout.Staged) {
+	d := staged.Decisions[0]
+	now := d
+	now.Start = slices.DeleteFunc(slices.Clone(d.Start), func(name string) bool { _, later := staged.Later[name]; return later })
+	s.simulation.apply(now)
+	s.later = map[string]rollout.Window{}
+	for name, c := range s.clusters {
+		if w, later := staged.Later[name]; later {
+			s.later[name], c.Staged = w, true
+		} else if c.Status != rollout.ToApply {
+			c.Staged = false
+		}
+		s.clusters[name] = c
+	}
+}
+
+// advance has clusters apply what they have for this time, also while they are away.
+func (s *stagedSimulation) advance() {
+	for name, w := range s.later {
+		if !s.now.Before(w.Start) {
+			c := s.clusters[name]
+			c.Status, c.Since, c.Staged = rollout.Progressing, w.Start, false
+			s.clusters[name] = c
+			delete(s.later, name)
+		}
+	}
+}
+
 // decide decides as a hub does that has just started.
 func (s *stagedSimulation) decide(t *testing.T) rollout.Staged {
 	t.Helper()
+	s.advance()
 	plan, err := rollout.ParsePlan(&s.spec)
 	if err != nil {
 		t.Fatal(err)
@@ -100,18 +138,31 @@ func (s *stagedSimulation) stage(name string) int {
 
 // forbidden returns why a cluster must not start, computed independently of the package; empty if it may. Of earlier
 // stages it considers present clusters.
-func (s *stagedSimulation) forbidden(name string, starting []string) string {
+func (s *stagedSimulation) forbidden(name string, starting []string, later map[string]rollout.Window) string {
+	applies, until := s.now, s.now
+	w, isLater := later[name]
+	if isLater {
+		applies, until = w.Start, w.End.Add(-1)
+		switch ahead := w.Start.Sub(s.now); {
+		case !s.obeys[name]:
+			return "its agent would apply it at once"
+		case ahead <= 0 || ahead > s.spec.StageAhead.Duration:
+			return fmt.Sprintf("its window is in %s", ahead)
+		case w.End.Sub(w.Start) > time.Duration(s.hours)*time.Hour || !w.End.After(w.Start):
+			return fmt.Sprintf("its window is %v", w)
+		}
+	}
 	for _, f := range s.spec.Freezes {
-		if !s.now.Before(f.From.Time) && s.now.Before(f.To.Time) {
+		if !until.Before(f.From.Time) && s.now.Before(f.To.Time) {
 			return "there is a freeze"
 		}
 	}
 	if s.hours > 0 {
-		local := s.now.UTC().Add(time.Duration(s.zones[name]) * time.Hour)
+		local := applies.UTC().Add(time.Duration(s.zones[name]) * time.Hour)
 		if (local.Hour()-s.opens+24)%24 >= s.hours {
 			return fmt.Sprintf("it is %s there, and the window is %d hours from %d", local, s.hours, s.opens)
 		}
-		if s.clusters[name].Away {
+		if s.clusters[name].Away && !(s.clusters[name].Staged && isLater) {
 			return "it is away, and there are windows"
 		}
 	}
@@ -166,11 +217,20 @@ func (s *stagedSimulation) check(t *testing.T, staged rollout.Staged) rollout.De
 	d := staged.Decisions[0]
 	checkLists(t, s.groups, s.clusters, d)
 	for _, name := range d.Start {
-		if why := s.forbidden(name, d.Start); why != "" {
+		if why := s.forbidden(name, d.Start, staged.Later); why != "" {
 			t.Errorf("%s of stage %d starts at %s, but %s", name, s.stage(name), s.now, why)
 		}
 	}
 	return d
+}
+
+// holdSome has some clusters hold the template that they have not applied.
+func (s *stagedSimulation) holdSome() {
+	for _, name := range s.names(func(c rollout.Cluster) bool { return c.Status == rollout.ToApply }) {
+		c := s.clusters[name]
+		c.Staged = s.obeys[name] && s.random.IntN(3) == 0
+		s.clusters[name] = c
+	}
 }
 
 // forStaged runs the check on many simulations with plans.
@@ -193,6 +253,7 @@ func TestPropertyStages(t *testing.T) {
 		for round := range 4 {
 			s.now = s.now.Add(time.Duration(s.random.IntN(100)) * time.Minute)
 			s.scramble(round%2 == 1)
+			s.holdSome()
 			s.approved["s0"], s.approved["s1"] = s.random.IntN(2) == 0, s.random.IntN(2) == 0
 			s.check(t, s.decide(t))
 		}
@@ -229,11 +290,12 @@ func TestPropertyPlanWithoutStages(t *testing.T) {
 func TestPropertyStagesRequeueAt(t *testing.T) {
 	forStaged(t, func(t *testing.T, s *stagedSimulation) {
 		s.scramble(true)
+		s.holdSome()
 		s.approved["s0"] = true
-		s.apply(s.decide(t).Decisions[0])
+		s.apply(s.decide(t))
 		second := s.decide(t)
-		if len(second.Decisions[0].Start) > 0 {
-			t.Errorf("started again: %v", second.Decisions[0].Start)
+		if len(second.Decisions[0].Start) > len(second.Later) {
+			t.Errorf("started again: %v, of which %v later", second.Decisions[0].Start, second.Later)
 		}
 		until := second.Decisions[0].RequeueAt
 		if until.IsZero() {
@@ -242,7 +304,11 @@ func TestPropertyStagesRequeueAt(t *testing.T) {
 			t.Fatalf("RequeueAt is %s, which is not after %s", until, s.now)
 		}
 		s.now = s.now.Add(time.Duration(s.random.Int64N(int64(until.Sub(s.now)))))
-		later := s.decide(t).Decisions[0]
+		again := s.decide(t)
+		if diff := cmp.Diff(second.Later, again.Later); diff != "" {
+			t.Errorf("windows at %s, before %s (-second +later):\n%s", s.now, until, diff)
+		}
+		later := again.Decisions[0]
 		later.RequeueAt = second.Decisions[0].RequeueAt // a freeze that has begun since hides the opening of a window
 		if diff := cmp.Diff(second.Decisions[0], later); diff != "" {
 			t.Errorf("at %s, before %s (-second +later):\n%s", s.now, until, diff)
@@ -261,7 +327,7 @@ func TestPropertyStagesFinish(t *testing.T) {
 			if d.Done {
 				return
 			}
-			s.apply(d)
+			s.apply(staged)
 			if i > 50*len(s.clusters) {
 				trouble = 0
 			}

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
+	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	clusterv1alpha1 "github.com/workwire/workwire/pkg/apis/cluster/v1alpha1"
 	workwirev1alpha1 "github.com/workwire/workwire/pkg/apis/workwire/v1alpha1"
 	"github.com/workwire/workwire/pkg/hub/internal/rollout"
@@ -29,6 +30,9 @@ func TestPlan(t *testing.T) {
 - {name: a, clusterSelector: {matchLabels: {stage: a}}, soak: 10m}
 - {name: b, clusterSelector: {matchLabels: {stage: b}}, approval: Required}
 `
+	const ahead = `stageAhead: 2h
+windows: [{schedule: "30 0 * * *", duration: 1h, timeZoneClaim: zone.example}]
+`
 	for name, c := range map[string]struct {
 		plan     string
 		strategy clusterv1alpha1.RolloutStrategy
@@ -37,6 +41,7 @@ func TestPlan(t *testing.T) {
 		starts   string
 		stages   string
 		hold     string
+		later    string // windows that open later
 		requeue  time.Duration
 	}{
 		"the first stage starts": {
@@ -119,6 +124,34 @@ func TestPlan(t *testing.T) {
 			plan:     `windows: [{schedule: "0 4 * * *", duration: 1h, timeZoneClaim: zone.example, timeZone: UTC}]`,
 			clusters: "tokyo nowhere mars", starts: "mars nowhere", stages: "other clusters 0/0/3", requeue: 14*time.Hour + 54*time.Minute + 54*time.Second,
 		},
+		"staged ahead": { // lima opens at 05:30 UTC, tokyo in the evening
+			plan: ahead, clusters: "c1 lima tokyo", starts: "lima", later: "lima 05:30-06:30", stages: "other clusters 0/0/3 StagedAhead", requeue: 84*time.Minute + 54*time.Second,
+			hold: "StagedAhead other clusters: 1 clusters have the template and apply it when their window opens, the first 2026-02-03T05:30:00Z",
+		},
+		"staged too early": {
+			plan: strings.Replace(ahead, "2h", "1h", 1), clusters: "lima", stages: "other clusters 0/0/1 OutsideWindow", requeue: 24*time.Minute + 54*time.Second,
+			hold: "OutsideWindow other clusters: 1 clusters are outside their window, and the next opens 2026-02-03T05:30:00Z",
+		},
+		"not into a freeze": {
+			plan: ahead + `freezes: [{from: "2026-02-03T05:00:00Z", to: "2026-02-03T05:10:00Z"}]`, clusters: "lima", stages: "other clusters 0/0/1 OutsideWindow", requeue: 64*time.Minute + 54*time.Second,
+			hold: "OutsideWindow other clusters: 1 clusters are outside their window, and the next opens 2026-02-03T05:30:00Z",
+		},
+		"until a freeze": {
+			plan: ahead + `freezes: [{from: "2026-02-03T06:00:00Z", to: "2026-02-03T07:10:00Z"}]`, clusters: "lima", starts: "lima", later: "lima 05:30-06:00",
+			stages: "other clusters 0/0/1 StagedAhead", requeue: 84*time.Minute + 54*time.Second,
+			hold: "StagedAhead other clusters: 1 clusters have the template and apply it when their window opens, the first 2026-02-03T05:30:00Z",
+		},
+		"a staged one that is away keeps its time, and does not come back to find another": {
+			plan: ahead, clusters: "lima:-+", starts: "lima", later: "lima 05:30-06:30", stages: "other clusters 0/0/1 StagedAhead", requeue: 84*time.Minute + 54*time.Second,
+			hold: "StagedAhead other clusters: 1 clusters have the template and apply it when their window opens, the first 2026-02-03T05:30:00Z",
+		},
+		"whose window is open goes first": { // that of tokyo
+			plan:     `{stageAhead: 2h, windows: [{schedule: "30 0 * * *", duration: 1h, timeZoneClaim: zone.example}, {schedule: "0 13 * * *", duration: 1h, timeZoneClaim: zone.example}]}`,
+			clusters: "lima:+ tokyo", starts: "tokyo", strategy: progressive("1", config(0, "", "0")), stages: "other clusters 0/0/2", requeue: 84*time.Minute + 54*time.Second,
+		},
+		"a failure holds the staged ones": {
+			plan: ahead, clusters: "c1:Failed/1m lima:+", stages: "other clusters 0/1/2", requeue: 84*time.Minute + 54*time.Second,
+		},
 		"no zone at all": {
 			plan: `windows: [{schedule: "0 4 * * *", duration: 1h, timeZoneClaim: zone.example}]`, clusters: "nowhere", stages: "other clusters 0/0/1 OutsideWindow",
 			hold: "OutsideWindow other clusters: the windows of 1 clusters do not open: no cluster claim names their time zone, or the schedule no time",
@@ -161,6 +194,9 @@ func TestPlan(t *testing.T) {
 						delete(labels, "zone")
 					}
 					return rollout.Site{Labels: labels, Claim: func(name string) string {
+						if name == clusterv1.ClaimApplyAt && cluster != "tokyo" {
+							return clusterv1.ClaimApplyAtObeyed
+						}
 						return map[string]string{"zone.example tokyo": "Asia/Tokyo", "zone.example lima": "America/Lima", "zone.example mars": "Mars/Olympus"}[name+" "+cluster]
 					}}
 				},
@@ -168,6 +204,15 @@ func TestPlan(t *testing.T) {
 			d := got.Decisions[0]
 			if starts := strings.Join(d.Start, " "); starts != c.starts {
 				t.Errorf("%q start, want %q", starts, c.starts)
+			}
+			var later []string
+			for _, name := range d.Start {
+				if w, ok := got.Later[name]; ok {
+					later = append(later, name+w.Start.Format(" 15:04")+w.End.Format("-15:04"))
+				}
+			}
+			if text := strings.Join(later, " "); text != c.later {
+				t.Errorf("later %q, want %q", text, c.later)
 			}
 			texts := make([]string, 0, len(got.Stages))
 			for _, s := range got.Stages {
@@ -198,10 +243,11 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// clusterOf returns a cluster from a text such as "-Progressing/5m", which is away since an hour.
+// clusterOf returns a cluster from a text such as "-Progressing/5m", which is away since an hour, or "+", which is staged.
 func clusterOf(t *testing.T, text string) (c rollout.Cluster) {
 	t.Helper()
 	text, c.Away = strings.CutPrefix(text, "-")
+	text, c.Staged = strings.CutPrefix(text, "+")
 	if c.Away {
 		c.PresenceSince = now.Add(-time.Hour)
 	}

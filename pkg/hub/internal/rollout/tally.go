@@ -32,11 +32,11 @@ func (t tally) failures() []string {
 // addToApply adds a cluster without the template.
 func (t *tally) addToApply(name string, c Cluster) {
 	switch {
-	case c.Held && c.Away:
+	case c.Held && c.absent():
 		t.awayHeld++
 	case c.Held:
 		t.held++
-	case c.Away:
+	case c.absent():
 		t.awayToApply = append(t.awayToApply, name)
 	default:
 		t.toApply = append(t.toApply, name)
@@ -87,6 +87,7 @@ func (d *decider) count(clusters []string, excusable func(tally) int) tally {
 			t.skipped++
 		}
 	}
+	slices.SortStableFunc(t.toApply, func(a, b string) int { return cmp.Compare(d.later(a), d.later(b)) })
 	d.sortByAbsence(missing)
 	for _, name := range missing[min(len(missing), excusable(t)):] {
 		progressing(name, d.clusters[name].Since)
@@ -102,6 +103,14 @@ func (d *decider) count(clusters []string, excusable func(tally) int) tally {
 	d.absent += t.excused + len(t.awayToApply) + t.awayHeld
 	d.proven = d.proven || t.succeeded > 0
 	return t
+}
+
+// later returns 1 for a cluster whose window is not open yet.
+func (d *decider) later(name string) int {
+	if d.clusters[name].Later {
+		return 1
+	}
+	return 0
 }
 
 // soaks reports whether minSuccessTime, counted from since, has not passed, and records when it will.

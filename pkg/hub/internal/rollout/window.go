@@ -74,6 +74,8 @@ type opening struct {
 	open bool
 	// change is when an open one closes, or a closed one opens; zero if never.
 	change time.Time
+	// end is when one that opens at change closes again.
+	end time.Time
 }
 
 // at returns the state of the window. It opens at a time of its schedule and is open for its duration; where windows
@@ -87,7 +89,7 @@ func (w window) at(now time.Time, zone *time.Location) opening {
 	if !began.IsZero() && !began.After(now) {
 		return opening{open: true, change: began.Add(w.duration).UTC()}
 	}
-	return opening{change: began.UTC()}
+	return opening{change: began.UTC(), end: began.Add(w.duration).UTC()}
 }
 
 // openings caches the states of windows for the clusters of a decision.
@@ -118,8 +120,8 @@ func (o *openings) of(site Site) opening {
 		switch {
 		case state.open && (!all.open || state.change.After(all.change)):
 			all = state
-		case !state.open && !all.open:
-			all.change = Earlier(all.change, state.change)
+		case !state.open && !all.open && !state.change.IsZero() && (all.change.IsZero() || state.change.Before(all.change)):
+			all = state
 		}
 	}
 	return all
