@@ -41,17 +41,17 @@ type diffSetFlags struct {
 func diffSetCommand(o *cli.Options) *cobra.Command {
 	var f diffSetFlags
 	cmd := leaf(&cobra.Command{
-		Use:   "set [NAME] [-f FILE] -n NAMESPACE --transport=FILE",
+		Use:   "set [NAME] [-f FILE] [-n NAMESPACE] --transport=FILE",
 		Short: "Show what the template of a set would change on its clusters, and store nothing",
 		Long: "Has the agents of all clusters that the placements of a ManifestWorkReplicaSet select, or of some, try what its template and its\n" +
 			"WorkOverrides make of their works, by dry runs, and groups equal answers: deletions first, then changes, refusals, and who is away.\n" +
 			"--transport is that of the hub: agents compare with the works of this source. With -f the set, and what else of its WorkOverrides, ConfigMaps\n" +
-			"and Secrets the files have, is that of the files.\n" +
+			"and Secrets the files have, is that of the files; without -n also its namespace.\n" +
 			"--record writes what was found to the set, whose rollout may wait for it (docs/preview.md).\n" +
 			"The exit code is 0 if nothing would change, 4 if something would or would be refused, 3 if a cluster is away or does not answer, 1 if one cannot\n" +
 			"tell. With --record it is 0 if the preview lets the rollout go on, and 4 if it does not.",
 		Example: "  workctl diff set till -n default --transport=hub.yaml\n" +
-			"  workctl diff set -f till.yaml -n default --transport=hub.yaml --sample=10%\n" +
+			"  workctl diff set -f till.yaml --transport=hub.yaml --sample=10%\n" +
 			"  workctl diff set till -n default --transport=hub.yaml --record",
 		Aliases:           kindNames[sets][1:],
 		Args:              cobra.MaximumNArgs(1),
@@ -143,7 +143,7 @@ func (f *diffSetFlags) run(ctx context.Context, o *cli.Options, name string) err
 
 // subject returns the reader of the hub's API, and what is previewed.
 func (f *diffSetFlags) subject(o *cli.Options, name string) (*fleet.Reader, preview.Subject, error) {
-	of := preview.Subject{Name: name}
+	of := preview.Subject{Name: name, Anywhere: o.Namespace == ""}
 	reader, namespace, err := hubNamespace(o)
 	if of.Namespace = namespace; err != nil || len(f.paths) == 0 {
 		return reader, of, err

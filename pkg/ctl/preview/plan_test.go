@@ -1,6 +1,7 @@
 package preview
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,6 +17,8 @@ import (
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
 	workwirev1alpha1 "github.com/workwire/workwire/pkg/apis/workwire/v1alpha1"
 	"github.com/workwire/workwire/pkg/ctl/direct"
+	"github.com/workwire/workwire/pkg/ctl/render"
+	"github.com/workwire/workwire/pkg/ctl/wrap"
 	"github.com/workwire/workwire/pkg/overrides"
 	"github.com/workwire/workwire/pkg/wire"
 	"github.com/workwire/workwire/test/kit"
@@ -186,5 +189,27 @@ func TestRender(t *testing.T) {
 	}
 	if got := string(p.Set.Spec.ManifestWorkTemplate.Workload.Manifests[0].Raw); got != string(raw) {
 		t.Errorf("the template is changed: %s", got)
+	}
+}
+
+// The set of files is in its own namespace, unless somebody has named another.
+func TestNamespaceOfFiles(t *testing.T) {
+	for _, c := range []struct{ metadata, given, want string }{
+		{"{name: till, namespace: shops}", "", "shops"},
+		{"{name: till, namespace: shops}", "shops", "shops"},
+		{"{name: till, namespace: shops}", "other", "the set till is in namespace shops, and -n is other"},
+		{"{name: till}", "", "default"},
+		{"{name: till}", "other", "other"},
+	} {
+		files, err := wrap.Read([]string{"-"}, strings.NewReader("{apiVersion: work.open-cluster-management.io/v1alpha1, kind: ManifestWorkReplicaSet, metadata: "+c.metadata+
+			", spec: {placementRefs: [{name: p}], manifestWorkTemplate: {workload: {manifests: []}}}}"), false)
+		kit.NoError(t, err)
+		of := Subject{Namespace: cmp.Or(c.given, "default"), Anywhere: c.given == ""}
+		of.Files, err = render.ParseSets(files)
+		kit.NoError(t, err)
+		set, err := setOf(of)
+		if err != nil && err.Error() != c.want || err == nil && set.Namespace != c.want {
+			t.Errorf("%s with -n %q: %v, want %s", c.metadata, c.given, err, c.want)
+		}
 	}
 }

@@ -29,6 +29,8 @@ import (
 type Subject struct {
 	// Namespace is that of the set, and Name its name; that is optional with Files of one set.
 	Namespace, Name string
+	// Anywhere: Namespace is only that of a set of Files without one.
+	Anywhere bool
 	// Files have the set in place of what the hub has, and may have WorkOverrides of it, and ConfigMaps and Secrets that these
 	// refer to; nil for the stored set.
 	Files *render.Input
@@ -121,7 +123,7 @@ func setOf(of Subject) (*workv1alpha1.ManifestWorkReplicaSet, error) {
 		return nil, cli.Usagef("the files have %d sets %s, and one is previewed: name it", len(found), of.Name)
 	}
 	set := found[0]
-	if set.Namespace = cmp.Or(set.Namespace, of.Namespace); set.Namespace != of.Namespace {
+	if set.Namespace = cmp.Or(set.Namespace, of.Namespace); set.Namespace != of.Namespace && !of.Anywhere {
 		return nil, cli.Usagef("the set %s is in namespace %s, and -n is %s", set.Name, set.Namespace, of.Namespace)
 	}
 	return set, nil
