@@ -135,6 +135,9 @@ const (
 	ReasonInvalid = "Invalid"
 	// ReasonTooManyFailures (Stopped, RolledBack True): the message names the clusters.
 	ReasonTooManyFailures = "TooManyFailures"
+	// ReasonTestFailed (Stopped, RolledBack True): the same, and a test of the stage has timed out on some of the clusters; the
+	// message says which, and on how many.
+	ReasonTestFailed = "TestFailed"
 	// ReasonProcessing (ManifestworkApplied False): works are progressing, and none is degraded.
 	ReasonProcessing = "Processing"
 	// ReasonTooManyRemovals (RemovalsHeld True): the message names the clusters.

@@ -50,6 +50,9 @@ func newWork(set *workv1alpha1.ManifestWorkReplicaSet, placement, cluster, apply
 	if applyAt != "" {
 		annotations[workv1.ApplyAtAnnotationKey] = applyAt
 	}
+	if on, ok := set.Annotations[workv1.DependsOnAnnotationKey]; ok {
+		annotations[workv1.DependsOnAnnotationKey] = on
+	}
 	if owned != "" {
 		annotations[LabelsAnnotationKey] = owned
 	}
@@ -133,6 +136,11 @@ func metadataOf(set *workv1alpha1.ManifestWorkReplicaSet, placement string, anno
 		m.annotations[LabelsAnnotationKey] = m.owned
 	} else {
 		m.removed = append(m.removed, LabelsAnnotationKey)
+	}
+	if on, ok := set.Annotations[workv1.DependsOnAnnotationKey]; ok {
+		m.annotations[workv1.DependsOnAnnotationKey] = on
+	} else {
+		m.removed = append(m.removed, workv1.DependsOnAnnotationKey)
 	}
 	if !waitsForReadiness(set) { // at once; to be asked for readiness a work waits for its next template
 		m.annotations[workv1.ReportReadinessAnnotationKey] = "false"

@@ -3,6 +3,7 @@ package replicaset
 import (
 	"encoding/json"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -228,4 +229,36 @@ func TestRequeueAfter(t *testing.T) {
 		s.fail(name, errOutdated, start)
 	}
 	check("many failures", time.Time{}, retryBackoffMax)
+}
+
+// The works of a set depend on what the set's annotation says, at once, and on nothing else.
+func TestDependsOnOfASet(t *testing.T) {
+	set := newSet("p")
+	work := newWork(set, "p", "c1", "", start)
+	work.UID = "uid-c1"
+	change := func(want string) {
+		t.Helper()
+		c, changed := labelChange(work, metadataOf(set, "p", nil))
+		if changed != (want != "") {
+			t.Fatalf("changed: %t, want %s", changed, want)
+		}
+		if !changed {
+			return
+		}
+		if got, err := c.patch.Encode(); err != nil || !strings.Contains(string(got), want) {
+			t.Errorf("%s, %v, want %s", got, err, want)
+		}
+	}
+	change("")
+	set.Annotations = map[string]string{workv1.DependsOnAnnotationKey: "db"}
+	change(`{"op":"add","path":"/metadata/annotations/workwire.dev~1depends-on","value":"db"}`)
+	checkNext(t, updateChange(work, set, "p", "", start))
+	if work = newWork(set, "p", "c1", "", start); !slices.Equal(workv1.DependsOn(work), []string{"db"}) {
+		t.Errorf("a new work has %v", work.Annotations)
+	}
+	work.UID = "uid-c1"
+	change("")
+	set.Annotations = nil
+	change(`{"op":"remove","path":"/metadata/annotations/workwire.dev~1depends-on"}`)
+	checkNext(t, updateChange(work, set, "p", "", start))
 }

@@ -134,6 +134,8 @@ type placementRollout struct {
 	waiting int
 	// testing says which tests are not true, and why, by cluster.
 	testing map[string]string
+	// failedTests are the names of the tests that have timed out, by cluster.
+	failedTests map[string]string
 
 	groups    []rollout.Group
 	errGroups error

@@ -149,7 +149,7 @@ func (p *plan) goBack(in input) (why string) {
 	case in.revisions.Served != 0:
 		why = servedText(in)
 	case p.revisions.Served != 0:
-		why = backText(p.revisions) + ": " + joinTexts(failures, waitsMessage(p.rollouts))
+		why = backText(p.revisions) + ": " + joinTexts(failures, failedTestsText(p.rollouts), waitsMessage(p.rollouts))
 		for i := range p.rollouts {
 			p.rollouts[i].decision.StoppedBy = nil
 		}
@@ -163,7 +163,10 @@ func (p *plan) goBack(in input) (why string) {
 		return ""
 	}
 	if why != "" {
-		c.Status, c.Reason, c.Message = metav1.ConditionTrue, workv1alpha1.ReasonTooManyFailures, why
+		c.Status, c.Reason, c.Message = metav1.ConditionTrue, failureReason(p.rollouts), why
+		if in.revisions.Served != 0 && before != nil && before.Status == metav1.ConditionTrue { // why it goes back, not how it fares
+			c.Reason = before.Reason
+		}
 	}
 	conditionSetter(&p.status, in.now)(c)
 	return why

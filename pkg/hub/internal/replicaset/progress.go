@@ -57,7 +57,7 @@ func unexplained(cluster rollout.Cluster, work *workv1.ManifestWork) string {
 // succeeded, err what is wrong with the set or a placement.
 func setProgress(status *workv1alpha1.ManifestWorkReplicaSetStatus, in input, rollouts []placementRollout, complete bool, err error) {
 	condition := progress(in, rollouts, complete, err)
-	stopped := stoppedMessage(rollouts)
+	stopped, tests := stoppedMessage(rollouts), failedTestsText(rollouts)
 	set := conditionSetter(status, in.now)
 	if before := meta.FindStatusCondition(status.Conditions, condition.Type); before != nil && before.Reason != condition.Reason {
 		before.LastTransitionTime = metav1.NewTime(in.now)
@@ -67,8 +67,8 @@ func setProgress(status *workv1alpha1.ManifestWorkReplicaSetStatus, in input, ro
 	switch {
 	case stopped != "":
 		set(metav1.Condition{
-			Type: kind, Status: metav1.ConditionTrue, Reason: workv1alpha1.ReasonTooManyFailures,
-			Message: joinTexts(stopped, waitsMessage(rollouts)),
+			Type: kind, Status: metav1.ConditionTrue, Reason: failureReason(rollouts),
+			Message: joinTexts(stopped, tests, waitsMessage(rollouts)),
 		})
 	case meta.FindStatusCondition(status.Conditions, kind) != nil:
 		set(metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: workv1alpha1.ReasonAsExpected})
@@ -127,17 +127,17 @@ func progress(in input, rollouts []placementRollout, complete bool, err error) m
 	if in.revisions.Served != 0 {
 		text = n.text(strconv.FormatInt(in.revisions.Served, 10))
 	}
-	stopped := stoppedMessage(rollouts)
+	stopped, tests := stoppedMessage(rollouts), failedTestsText(rollouts)
 	switch {
 	case err != nil:
 		c.Reason, c.Message = workv1alpha1.ReasonInvalid, redaction.WithoutValues(err, false).Error()
 	case workv1.IsPaused(in.set):
 		c.Status, c.Reason = metav1.ConditionUnknown, workv1alpha1.ReasonPaused
-		c.Message = joinTexts(pausedText, text, stopped, waitsMessage(rollouts))
+		c.Message = joinTexts(pausedText, text, stopped, tests, waitsMessage(rollouts))
 	case n.chosen == 0:
 		c.Reason, c.Message = workv1alpha1.ReasonNoClusters, "no cluster is selected"
 	case stopped != "":
-		c.Reason, c.Message = workv1alpha1.ReasonStopped, joinTexts(text, stopped, waitsMessage(rollouts), in.back)
+		c.Reason, c.Message = workv1alpha1.ReasonStopped, joinTexts(text, stopped, tests, waitsMessage(rollouts), in.back)
 	case complete && in.back != "":
 		c.Reason, c.Message = workv1alpha1.ReasonRolledBack, joinTexts(text, in.back)
 	case in.back != "":
@@ -159,7 +159,7 @@ func progress(in input, rollouts []placementRollout, complete bool, err error) m
 		c.Reason, c.Message = workv1alpha1.ReasonOverrideFailed, joinTexts(text, unrenderedMessage(in, rollouts))
 	default:
 		c.Status, c.Reason = metav1.ConditionTrue, workv1alpha1.ReasonRollingOut
-		c.Message = joinTexts(text, soakMessage(rollouts), waitsMessage(rollouts), skippedMessage(rollouts), unrenderedMessage(in, rollouts))
+		c.Message = joinTexts(text, tests, soakMessage(rollouts), waitsMessage(rollouts), skippedMessage(rollouts), unrenderedMessage(in, rollouts))
 	}
 	c.Message = joinTexts(c.Message, in.unwritten)
 	return c

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -155,9 +156,40 @@ func (r *placementRollout) test(in input, name string, state rollout.Cluster, wo
 		case tested.Status != rollout.Failed || end.Before(tested.Since):
 			tested.Status, tested.Since = rollout.Failed, end
 			r.testing[name] = fmt.Sprintf("%s, %s after the cluster had succeeded", f.Message, f.Timeout)
+			if r.failedTests == nil {
+				r.failedTests = make(map[string]string)
+			}
+			r.failedTests[name] = f.Name
 		}
 	}
 	return tested
+}
+
+// failedTestsText says which tests have timed out, and on how many clusters; empty if none has.
+func failedTestsText(rollouts []placementRollout) string {
+	count := make(map[string]int)
+	for _, r := range rollouts {
+		for _, test := range r.failedTests {
+			count[test]++
+		}
+	}
+	texts := make([]string, 0, len(count))
+	for _, test := range slices.Sorted(maps.Keys(count)) {
+		texts = append(texts, fmt.Sprintf("test %s failed on %d clusters", test, count[test]))
+	}
+	return strings.Join(texts, ", ")
+}
+
+// failureReason returns the reason of a condition that says that too many clusters failed.
+func failureReason(rollouts []placementRollout) string {
+	for _, r := range rollouts {
+		for _, cluster := range r.decision.Exceeded {
+			if r.failedTests[cluster] != "" {
+				return workv1alpha1.ReasonTestFailed
+			}
+		}
+	}
+	return workv1alpha1.ReasonTooManyFailures
 }
 
 // run returns the tests of a stage that are not true of a work; ran is false if there is no time left to run them.

@@ -74,6 +74,7 @@ func TestDecideStaged(t *testing.T) {
 		want    string // Progressing
 		staged  string
 		stalled bool
+		failed  string // the condition with reason TestFailed
 		acted   int
 		requeue time.Duration
 	}{
@@ -163,12 +164,12 @@ func TestDecideStaged(t *testing.T) {
 			staged: "False RollingOut canary: 0 of 1 clusters succeeded, 1 have the template; in progress\nother clusters: 0 of 1 clusters succeeded; waits for stage canary",
 		},
 		"tests have failed": {
-			plan: tested, works: "c1:ok c2:old", after: 5 * time.Minute, stalled: true,
-			want: "False Stopped revision 2: 0 of 2 clusters succeeded, 1 have the template; stopped: 1 cluster failed or timed out, more than allowed: c1; " +
+			plan: tested, works: "c1:ok c2:old", after: 5 * time.Minute, stalled: true, failed: "Stopped",
+			want: "False Stopped revision 2: 0 of 2 clusters succeeded, 1 have the template; stopped: 1 cluster failed or timed out, more than allowed: c1; test smoke failed on 1 clusters; " +
 				"waiting for c1: test smoke: no such key: Smoke, 5m0s after the cluster had succeeded",
 		},
 		"tests have failed, and the set goes back": {
-			plan: tested, works: "c1:ok c2:old", after: 5 * time.Minute, want: "True RollingBack",
+			plan: tested, works: "c1:ok c2:old", after: 5 * time.Minute, want: "True RollingBack", failed: "RolledBack",
 			change: func(in *input) {
 				in.set.Annotations[workv1alpha1.OnFailureAnnotationKey] = workv1alpha1.OnFailureRollback
 			},
@@ -232,6 +233,12 @@ func TestDecideStaged(t *testing.T) {
 			}
 			if got := meta.FindStatusCondition(p.status.Conditions, workv1alpha1.ManifestWorkReplicaSetConditionStalled) != nil; got != c.stalled {
 				t.Errorf("stalled %t", got)
+			}
+			for _, kind := range []string{workv1alpha1.ManifestWorkReplicaSetConditionStopped, workv1alpha1.ManifestWorkReplicaSetConditionRolledBack} {
+				condition := meta.FindStatusCondition(p.status.Conditions, kind)
+				if got := condition != nil && condition.Reason == workv1alpha1.ReasonTestFailed; got != (kind == c.failed) {
+					t.Errorf("%s: %v", kind, condition)
+				}
 			}
 			if len(p.acted) != c.acted {
 				t.Errorf("acts on %v", p.acted)

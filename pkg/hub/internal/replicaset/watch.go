@@ -88,7 +88,7 @@ func steered(before, after *workv1alpha1.ManifestWorkReplicaSet) bool {
 // steering are the annotations of a set that a reconcile reads and that people write, or remove.
 var steering = []string{
 	workv1alpha1.AllowRemovalsAnnotationKey, workv1alpha1.RolloutSuccessAnnotationKey,
-	workv1.PausedAnnotationKey, workwirev1alpha1.RevisionHistoryLimitAnnotationKey,
+	workv1.PausedAnnotationKey, workv1.DependsOnAnnotationKey, workwirev1alpha1.RevisionHistoryLimitAnnotationKey,
 	workv1alpha1.RolloutPlanAnnotationKey, workwirev1alpha1.ApprovalsAnnotationKey,
 	workv1alpha1.OnFailureAnnotationKey, workwirev1alpha1.ServedRevisionAnnotationKey,
 	workv1alpha1.PreviewAnnotationKey, workv1alpha1.PreviewLimitAnnotationKey, workv1alpha1.PreviewedAnnotationKey,
