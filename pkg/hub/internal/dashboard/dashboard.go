@@ -59,6 +59,7 @@ type Dashboard struct {
 	auth      *authenticator
 	sessions  *sessions
 	pages     *pages
+	gzip      func(http.Handler) http.HandlerFunc
 	metrics   *metrics
 	streams   *streams
 	listening chan struct{}
@@ -98,6 +99,9 @@ func New(cfg Config) (*Dashboard, error) {
 		d.fleet.clusters = cfg.Clusters.All
 	}
 	if d.pages, err = newPages(); err != nil {
+		return nil, fmt.Errorf("dashboard: %w", err)
+	}
+	if d.gzip, err = newCompressed(); err != nil {
 		return nil, fmt.Errorf("dashboard: %w", err)
 	}
 	return d, nil
@@ -236,12 +240,12 @@ func (d *Dashboard) clusterChanged(before, after *clusterv1.ManagedCluster) {
 // handler returns the handler of all paths.
 func (d *Dashboard) handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("GET /assets/{file}", compressed(http.HandlerFunc(d.pages.asset)))
+	mux.Handle("GET /assets/{file}", d.gzip(http.HandlerFunc(d.pages.asset)))
 	mux.HandleFunc("POST /login", d.login)
 	mux.HandleFunc("POST /logout", d.logout)
 	mux.HandleFunc("GET /events", d.stream)
 	page := func(pattern, name string, build func(*visit) (view, error)) {
-		mux.Handle("GET "+pattern, compressed(d.page(name, build)))
+		mux.Handle("GET "+pattern, d.gzip(d.page(name, build)))
 	}
 	page("/{$}", "fleet", d.fleetPage)
 	page("/works", "works", d.worksPage)
