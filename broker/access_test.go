@@ -13,11 +13,11 @@ import (
 
 	"github.com/workwire/workwire/broker"
 	"github.com/workwire/workwire/broker/acl"
-	"github.com/workwire/workwire/broker/acl/acltest"
-	"github.com/workwire/workwire/broker/brokertest"
-	"github.com/workwire/workwire/broker/mosquitto"
-	"github.com/workwire/workwire/broker/rabbitmq"
 	"github.com/workwire/workwire/test/kit"
+	"github.com/workwire/workwire/test/kit/acltest"
+	"github.com/workwire/workwire/test/kit/brokertest"
+	"github.com/workwire/workwire/test/kit/mosquittokit"
+	"github.com/workwire/workwire/test/kit/rabbitmqkit"
 )
 
 // fleet is a broker with the identities of acltest as its users.
@@ -53,12 +53,12 @@ func fleets() map[string]func(*testing.T) *fleet {
 		"mosquitto, certificates": func(t *testing.T) *fleet {
 			ca := newAuthority(t)
 			files := ca.write(t, t.TempDir(), 1).TLS
-			return &fleet{ca: ca, mosquitto: true, addr: brokertest.StartMosquittoWith(t, mosquitto.Config{
-				Users: fleetUsers(), TLS: &mosquitto.TLS{CertFile: files.CertFile, KeyFile: files.KeyFile, ClientCAFile: files.ClientCAFile},
+			return &fleet{ca: ca, mosquitto: true, addr: brokertest.StartMosquittoWith(t, mosquittokit.Config{
+				Users: fleetUsers(), TLS: &mosquittokit.TLS{CertFile: files.CertFile, KeyFile: files.KeyFile, ClientCAFile: files.ClientCAFile},
 			}).Addr}
 		},
 		"rabbitmq, passwords": func(t *testing.T) *fleet {
-			return &fleet{rabbitmq: true, addr: brokertest.StartRabbitMQ(t, rabbitmq.Config{Users: fleetUsers()}).Addr}
+			return &fleet{rabbitmq: true, addr: brokertest.StartRabbitMQ(t, rabbitmqkit.Config{Users: fleetUsers()}).Addr}
 		},
 		"rabbitmq, certificates": func(t *testing.T) *fleet {
 			ca := newAuthority(t)
@@ -67,8 +67,8 @@ func fleets() map[string]func(*testing.T) *fleet {
 			for i := range users {
 				users[i].Password = ""
 			}
-			return &fleet{ca: ca, rabbitmq: true, addr: brokertest.StartRabbitMQ(t, rabbitmq.Config{
-				Users: users, TLS: &rabbitmq.TLS{CertFile: files.CertFile, KeyFile: files.KeyFile, ClientCAFile: files.ClientCAFile},
+			return &fleet{ca: ca, rabbitmq: true, addr: brokertest.StartRabbitMQ(t, rabbitmqkit.Config{
+				Users: users, TLS: &rabbitmqkit.TLS{CertFile: files.CertFile, KeyFile: files.KeyFile, ClientCAFile: files.ClientCAFile},
 			}).Addr}
 		},
 	}
@@ -485,7 +485,7 @@ func (f *fleet) checkClientIDs(t *testing.T) {
 func TestMosquittoClientIDs(t *testing.T) {
 	for _, one := range []bool{false, true} {
 		t.Run(fmt.Sprintf("use_username_as_clientid %v", one), func(t *testing.T) {
-			b := brokertest.StartMosquittoWith(t, mosquitto.Config{Users: users(), OneSessionPerUser: one})
+			b := brokertest.StartMosquittoWith(t, mosquittokit.Config{Users: users(), OneSessionPerUser: one})
 			victim := dial(t, b.Addr, options{user: "c1", clientID: "victim"})
 			thief := dial(t, b.Addr, options{user: "c2", clientID: "victim"})
 			if !one {

@@ -8,7 +8,7 @@ import (
 	"github.com/eclipse/paho.golang/packets"
 
 	"github.com/workwire/workwire/broker"
-	"github.com/workwire/workwire/broker/brokertest"
+	"github.com/workwire/workwire/test/kit/brokertest"
 	"github.com/workwire/workwire/test/kit/mqttkit"
 )
 

@@ -10,8 +10,8 @@ import (
 
 	"github.com/workwire/workwire/broker"
 	"github.com/workwire/workwire/broker/acl"
-	"github.com/workwire/workwire/broker/brokertest"
 	"github.com/workwire/workwire/test/kit"
+	"github.com/workwire/workwire/test/kit/brokertest"
 )
 
 const goodHash = "$2a$04$TBRjBPXpQMVBw0pjbdWi6O2zTDqWIkOKFn9dSbTFXwhcqwNzVCYcm"

@@ -12,8 +12,8 @@ import (
 	"github.com/eclipse/paho.golang/paho"
 
 	"github.com/workwire/workwire/broker"
-	"github.com/workwire/workwire/broker/brokertest"
 	"github.com/workwire/workwire/test/kit"
+	"github.com/workwire/workwire/test/kit/brokertest"
 )
 
 const (

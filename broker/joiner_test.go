@@ -10,9 +10,9 @@ import (
 
 	"github.com/workwire/workwire/broker"
 	"github.com/workwire/workwire/broker/acl"
-	"github.com/workwire/workwire/broker/acl/acltest"
-	"github.com/workwire/workwire/broker/brokertest"
 	"github.com/workwire/workwire/broker/limits"
+	"github.com/workwire/workwire/test/kit/acltest"
+	"github.com/workwire/workwire/test/kit/brokertest"
 )
 
 const (

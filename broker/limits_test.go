@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/workwire/workwire/broker"
-	"github.com/workwire/workwire/broker/brokertest"
 	"github.com/workwire/workwire/broker/limits"
 	"github.com/workwire/workwire/test/kit"
+	"github.com/workwire/workwire/test/kit/brokertest"
 )
 
 // TestConnectionLimits: one identity has its number of connections, and an address its number of

@@ -18,9 +18,9 @@ import (
 	"golang.org/x/crypto/bcrypt"
 
 	"github.com/workwire/workwire/broker"
-	"github.com/workwire/workwire/broker/brokertest"
 	"github.com/workwire/workwire/pkg/security/certificates"
 	"github.com/workwire/workwire/test/kit"
+	"github.com/workwire/workwire/test/kit/brokertest"
 )
 
 // configFile is a configuration file that a test changes.

@@ -9,16 +9,16 @@ import (
 	"github.com/eclipse/paho.golang/packets"
 	"github.com/eclipse/paho.golang/paho"
 
-	"github.com/workwire/workwire/broker/acl/acltest"
-	"github.com/workwire/workwire/broker/brokertest"
-	"github.com/workwire/workwire/broker/rabbitmq"
 	"github.com/workwire/workwire/test/kit"
+	"github.com/workwire/workwire/test/kit/acltest"
+	"github.com/workwire/workwire/test/kit/brokertest"
+	"github.com/workwire/workwire/test/kit/rabbitmqkit"
 )
 
 // TestRabbitMQ checks what docs/brokers.md says about RabbitMQ's MQTT 5.
 func TestRabbitMQ(t *testing.T) {
 	t.Parallel()
-	f := &fleet{rabbitmq: true, addr: brokertest.StartRabbitMQ(t, rabbitmq.Config{Users: fleetUsers()}).Addr}
+	f := &fleet{rabbitmq: true, addr: brokertest.StartRabbitMQ(t, rabbitmqkit.Config{Users: fleetUsers()}).Addr}
 	options := f.optionsFor(t, acltest.A, "session")
 	options.expiry = 3600
 	agent, hub := dial(t, f.addr, options), dial(t, f.addr, f.optionsFor(t, acltest.Hub, "hub"))
@@ -70,7 +70,7 @@ func TestRabbitMQ(t *testing.T) {
 // (docs/brokers.md).
 func TestRabbitMQKilled(t *testing.T) {
 	t.Parallel()
-	c := brokertest.StartRabbitMQ(t, rabbitmq.Config{Users: fleetUsers()})
+	c := brokertest.StartRabbitMQ(t, rabbitmqkit.Config{Users: fleetUsers()})
 	f := &fleet{rabbitmq: true, addr: c.Addr}
 	options := f.optionsFor(t, acltest.A, "session")
 	options.expiry = 3600

@@ -13,8 +13,8 @@ import (
 	"github.com/eclipse/paho.golang/paho"
 
 	"github.com/workwire/workwire/broker"
-	"github.com/workwire/workwire/broker/brokertest"
 	"github.com/workwire/workwire/test/kit"
+	"github.com/workwire/workwire/test/kit/brokertest"
 )
 
 // frame returns a packet of up to 2 MiB with the shortest header.

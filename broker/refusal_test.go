@@ -10,8 +10,8 @@ import (
 	"github.com/eclipse/paho.golang/paho"
 
 	"github.com/workwire/workwire/broker"
-	"github.com/workwire/workwire/broker/brokertest"
 	"github.com/workwire/workwire/test/kit"
+	"github.com/workwire/workwire/test/kit/brokertest"
 )
 
 // TestRefusals checks that work-broker refuses with MQTT's reason code, logs and counts each

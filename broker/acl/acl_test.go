@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/workwire/workwire/broker/acl"
-	"github.com/workwire/workwire/broker/acl/acltest"
+	"github.com/workwire/workwire/test/kit/acltest"
 )
 
 var (

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/workwire/workwire/broker"
-	"github.com/workwire/workwire/broker/brokertest"
+	"github.com/workwire/workwire/test/kit/brokertest"
 	"github.com/workwire/workwire/test/kit/mqttraw"
 )
 

@@ -9,7 +9,7 @@ import (
 
 	"github.com/workwire/workwire/broker"
 	"github.com/workwire/workwire/broker/acl"
-	"github.com/workwire/workwire/broker/brokertest"
+	"github.com/workwire/workwire/test/kit/brokertest"
 	"github.com/workwire/workwire/test/kit/mqttraw"
 )
 

@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"github.com/workwire/workwire/broker/acl"
-	"github.com/workwire/workwire/broker/acl/acltest"
 	"github.com/workwire/workwire/test/kit"
+	"github.com/workwire/workwire/test/kit/acltest"
 )
 
 //go:embed acl.conf

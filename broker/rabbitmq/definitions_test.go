@@ -8,8 +8,8 @@ import (
 
 	"github.com/workwire/workwire/broker"
 	"github.com/workwire/workwire/broker/acl"
-	"github.com/workwire/workwire/broker/acl/acltest"
 	"github.com/workwire/workwire/test/kit"
+	"github.com/workwire/workwire/test/kit/acltest"
 )
 
 // routingKey is how RabbitMQ writes a topic or a filter.
@@ -98,13 +98,5 @@ func TestPasswordHash(t *testing.T) {
 	one, other := passwordHash("c1", "secret"), passwordHash("c2", "secret")
 	if one == other || one == passwordHash("c1", "other") || one != passwordHash("c1", "secret") || passwordHash("c1", "") != "" || len(one) != 48 {
 		t.Errorf("got %q and %q", one, other)
-	}
-}
-
-// TestRender: without TLS there is one listener, and nothing of TLS.
-func TestRender(t *testing.T) {
-	conf := tlsSettings.ReplaceAllString(confFile, "")
-	if strings.Contains(conf, "\nssl_options") || strings.Contains(conf, "\nmqtt.listeners") || strings.Contains(conf, "\nmqtt.ssl") || !strings.Contains(conf, "\nlisteners.tcp = none") {
-		t.Errorf("got %s", conf)
 	}
 }

@@ -14,13 +14,13 @@ import (
 
 	"github.com/workwire/workwire/broker"
 	"github.com/workwire/workwire/broker/acl"
-	"github.com/workwire/workwire/broker/brokertest"
-	"github.com/workwire/workwire/broker/mosquitto"
 	"github.com/workwire/workwire/pkg/security/certificates"
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/transport/config"
 	"github.com/workwire/workwire/pkg/transport/mqtt"
 	"github.com/workwire/workwire/test/kit"
+	"github.com/workwire/workwire/test/kit/brokertest"
+	"github.com/workwire/workwire/test/kit/mosquittokit"
 	"github.com/workwire/workwire/test/kit/world"
 )
 
@@ -46,9 +46,9 @@ var securedBrokers = map[string]func(*secured) *brokertest.Running{
 		})
 	},
 	"mosquitto": func(w *secured) *brokertest.Running {
-		return brokertest.StartMosquittoWith(w, mosquitto.Config{
+		return brokertest.StartMosquittoWith(w, mosquittokit.Config{
 			Users: []broker.User{{Username: "source." + string(w.Source), Role: acl.Source, ID: string(w.Source)}, {Username: w.cluster(), Role: acl.Agent}},
-			TLS: &mosquitto.TLS{
+			TLS: &mosquittokit.TLS{
 				CertFile: w.path("broker/tls.crt"), KeyFile: w.path("broker/tls.key"), ClientCAFile: w.path("broker/ca.crt"), CRLFile: w.path("broker/ca.crl"),
 			},
 		})

@@ -25,7 +25,6 @@ import (
 
 	"github.com/workwire/workwire/broker"
 	"github.com/workwire/workwire/broker/acl"
-	"github.com/workwire/workwire/broker/brokertest"
 	"github.com/workwire/workwire/pkg/agent"
 	"github.com/workwire/workwire/pkg/agent/membership"
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
@@ -41,6 +40,7 @@ import (
 	"github.com/workwire/workwire/pkg/transport/mqtt"
 	"github.com/workwire/workwire/pkg/wire"
 	"github.com/workwire/workwire/test/kit"
+	"github.com/workwire/workwire/test/kit/brokertest"
 	"github.com/workwire/workwire/test/kit/world"
 )
 

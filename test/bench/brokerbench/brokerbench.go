@@ -21,9 +21,9 @@ import (
 
 	"github.com/workwire/workwire/broker"
 	"github.com/workwire/workwire/broker/acl"
-	"github.com/workwire/workwire/broker/mosquitto"
 	"github.com/workwire/workwire/test/bench/report"
 	"github.com/workwire/workwire/test/bench/subject"
+	"github.com/workwire/workwire/test/kit/mosquittokit"
 	"github.com/workwire/workwire/test/kit/mqttflood"
 	"github.com/workwire/workwire/test/kit/process"
 	"github.com/workwire/workwire/test/kit/procs"
@@ -128,9 +128,9 @@ func (b *bench) startMosquitto(ctx context.Context, dir string) (*server, error)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	p, err := mosquitto.Start(ctx, mosquitto.Config{
+	p, err := mosquittokit.Start(ctx, mosquittokit.Config{
 		Dir: dir, Users: []broker.User{{Username: source, Role: acl.Source}},
-		TLS: &mosquitto.TLS{CertFile: b.certs.serverCert, KeyFile: b.certs.serverKey, ClientCAFile: b.certs.ca},
+		TLS: &mosquittokit.TLS{CertFile: b.certs.serverCert, KeyFile: b.certs.serverKey, ClientCAFile: b.certs.ca},
 	})
 	if err != nil {
 		return nil, err

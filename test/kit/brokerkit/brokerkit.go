@@ -16,11 +16,11 @@ import (
 
 	"github.com/workwire/workwire/broker"
 	"github.com/workwire/workwire/broker/acl"
-	"github.com/workwire/workwire/broker/mosquitto"
-	"github.com/workwire/workwire/broker/rabbitmq"
 	"github.com/workwire/workwire/pkg/transport/config"
 	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/test/kit/mosquittokit"
 	"github.com/workwire/workwire/test/kit/process"
+	"github.com/workwire/workwire/test/kit/rabbitmqkit"
 )
 
 // Config is the configuration of a broker. All fields are required, but Others.
@@ -96,10 +96,10 @@ func (b *Broker) Start(ctx context.Context) error {
 
 func (b *Broker) startMosquitto(ctx context.Context) error {
 	port := 0
-	if before, ok := b.running.(*mosquitto.Process); ok {
+	if before, ok := b.running.(*mosquittokit.Process); ok {
 		port = before.Port
 	}
-	p, err := mosquitto.Start(ctx, mosquitto.Config{Dir: b.config.Dir, Port: port, Users: b.users})
+	p, err := mosquittokit.Start(ctx, mosquittokit.Config{Dir: b.config.Dir, Port: port, Users: b.users})
 	if err != nil {
 		return err
 	}
@@ -108,10 +108,10 @@ func (b *Broker) startMosquitto(ctx context.Context) error {
 }
 
 func (b *Broker) startRabbitMQ(ctx context.Context) error {
-	if killed, ok := b.running.(*rabbitmq.Container); ok {
+	if killed, ok := b.running.(*rabbitmqkit.Container); ok {
 		return killed.Restart(ctx)
 	}
-	c, err := rabbitmq.Start(ctx, rabbitmq.Config{Image: cmp.Or(os.Getenv("WORKWIRE_RABBITMQ"), "workwire/rabbitmq:dev"), Dir: b.config.Dir, Users: b.users})
+	c, err := rabbitmqkit.Start(ctx, rabbitmqkit.Config{Image: cmp.Or(os.Getenv("WORKWIRE_RABBITMQ"), "workwire/rabbitmq:dev"), Dir: b.config.Dir, Users: b.users})
 	if err != nil {
 		return err
 	}

@@ -69,9 +69,18 @@ func BuildTemporary(root string) (dir string, remove func() error, err error) {
 
 // Start runs argv. Its output goes to the end of dir/name.log. Stop must be called.
 func Start(dir, name string, argv ...string) (*Process, error) {
-	p := &Process{
-		Name: name, Log: filepath.Join(dir, name+".log"), cmd: exec.Command(argv[0], argv[1:]...), done: make(chan struct{}),
-	}
+	return start(dir, name, exec.Command(argv[0], argv[1:]...))
+}
+
+// StartIn is [Start] with dir as the working directory.
+func StartIn(dir, name string, argv ...string) (*Process, error) {
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Dir = dir
+	return start(dir, name, cmd)
+}
+
+func start(dir, name string, cmd *exec.Cmd) (*Process, error) {
+	p := &Process{Name: name, Log: filepath.Join(dir, name+".log"), cmd: cmd, done: make(chan struct{})}
 	log, err := os.OpenFile(p.Log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)

@@ -1,4 +1,4 @@
-package mosquitto_test
+package mosquittokit_test
 
 import (
 	"context"
@@ -8,19 +8,19 @@ import (
 
 	"github.com/workwire/workwire/broker"
 	"github.com/workwire/workwire/broker/acl"
-	"github.com/workwire/workwire/broker/mosquitto"
 	"github.com/workwire/workwire/test/kit"
+	"github.com/workwire/workwire/test/kit/mosquittokit"
 )
 
 func TestStartStopRestart(t *testing.T) {
 	kit.Mosquitto.Require(t)
 	ctx, cancel := context.WithTimeout(t.Context(), kit.Patience)
 	defer cancel()
-	cfg := mosquitto.Config{Dir: t.TempDir(), Users: []broker.User{
+	cfg := mosquittokit.Config{Dir: t.TempDir(), Users: []broker.User{
 		{Username: "hub1", Password: "one", Role: acl.Source},
 		{Username: "cluster1", Password: "two", Role: acl.Agent},
 	}}
-	p, err := mosquitto.Start(ctx, cfg)
+	p, err := mosquittokit.Start(ctx, cfg)
 	kit.NoError(t, err)
 	kit.NoError(t, p.Stop())
 	if err := p.Stop(); err != nil {
@@ -31,14 +31,14 @@ func TestStartStopRestart(t *testing.T) {
 	}
 
 	cfg.Port = p.Port
-	again, err := mosquitto.Start(ctx, cfg)
+	again, err := mosquittokit.Start(ctx, cfg)
 	if err != nil {
 		t.Fatalf("restart on the same port: %v", err)
 	}
 	defer func() { _ = again.Kill() }()
 
 	cfg.Dir = t.TempDir()
-	second, err := mosquitto.Start(ctx, cfg)
+	second, err := mosquittokit.Start(ctx, cfg)
 	if err == nil {
 		_ = second.Kill()
 	}
@@ -51,7 +51,7 @@ func TestStartStopRestart(t *testing.T) {
 func TestStopAtOnce(t *testing.T) {
 	kit.Mosquitto.Require(t)
 	for range 20 {
-		p, err := mosquitto.Start(t.Context(), mosquitto.Config{Dir: t.TempDir()})
+		p, err := mosquittokit.Start(t.Context(), mosquittokit.Config{Dir: t.TempDir()})
 		kit.NoError(t, err)
 		kit.NoError(t, p.Stop())
 	}
@@ -69,7 +69,7 @@ func TestRenderRefusesUsers(t *testing.T) {
 		"bad id":      {broker.User{Username: "M\n", Password: "x", Role: acl.Agent}, "lower-case"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			err := mosquitto.Render(mosquitto.Config{Dir: t.TempDir(), Port: 1, Users: []broker.User{test.user}})
+			err := mosquittokit.Render(mosquittokit.Config{Dir: t.TempDir(), Port: 1, Users: []broker.User{test.user}})
 			if err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("got %v, want an error with %q", err, test.want)
 			}

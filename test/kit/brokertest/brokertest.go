@@ -21,9 +21,9 @@ import (
 	"time"
 
 	"github.com/workwire/workwire/broker"
-	"github.com/workwire/workwire/broker/mosquitto"
-	"github.com/workwire/workwire/broker/rabbitmq"
 	"github.com/workwire/workwire/test/kit"
+	"github.com/workwire/workwire/test/kit/mosquittokit"
+	"github.com/workwire/workwire/test/kit/rabbitmqkit"
 )
 
 // startTimeout is the limit for the start of a broker, on a busy machine.
@@ -102,12 +102,12 @@ func run(ctx context.Context, cfg broker.Config) (b *broker.Broker, ended chan e
 // clients. It skips the test when Mosquitto is not installed, see [kit.Program].
 func StartMosquitto(t testing.TB, users []broker.User) *Running {
 	t.Helper()
-	return StartMosquittoWith(t, mosquitto.Config{Users: users})
+	return StartMosquittoWith(t, mosquittokit.Config{Users: users})
 }
 
 // StartRabbitMQ runs RabbitMQ with cfg, of which it sets Image and Dir, in a container. It skips the test
 // without the environment variable WORKWIRE_RABBITMQ, which names the image: make e2e sets it.
-func StartRabbitMQ(t testing.TB, cfg rabbitmq.Config) *rabbitmq.Container {
+func StartRabbitMQ(t testing.TB, cfg rabbitmqkit.Config) *rabbitmqkit.Container {
 	t.Helper()
 	if cfg.Image = os.Getenv("WORKWIRE_RABBITMQ"); cfg.Image == "" {
 		t.Skip("make e2e runs it, in make check too: it needs the image of hack/rabbitmq-image.sh in WORKWIRE_RABBITMQ")
@@ -115,7 +115,7 @@ func StartRabbitMQ(t testing.TB, cfg rabbitmq.Config) *rabbitmq.Container {
 	cfg.Dir = t.TempDir()
 	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
 	defer cancel()
-	c, err := rabbitmq.Start(ctx, cfg)
+	c, err := rabbitmqkit.Start(ctx, cfg)
 	if err != nil {
 		t.Fatalf("brokertest: %v", err)
 	}
@@ -132,7 +132,7 @@ func StartRabbitMQ(t testing.TB, cfg rabbitmq.Config) *rabbitmq.Container {
 }
 
 // StartMosquittoWith is like StartMosquitto with a configuration, of which it sets Dir and Port.
-func StartMosquittoWith(t testing.TB, cfg mosquitto.Config) *Running {
+func StartMosquittoWith(t testing.TB, cfg mosquittokit.Config) *Running {
 	t.Helper()
 	kit.Mosquitto.Require(t)
 	cfg.Dir, cfg.Port = t.TempDir(), 0
@@ -141,7 +141,7 @@ func StartMosquittoWith(t testing.TB, cfg mosquitto.Config) *Running {
 		t.Helper()
 		ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 		defer cancel()
-		p, err := mosquitto.Start(ctx, cfg)
+		p, err := mosquittokit.Start(ctx, cfg)
 		if err != nil {
 			t.Fatalf("brokertest: %v", err)
 		}
