@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -234,20 +233,18 @@ func printStatus(stdout io.Writer, status certificates.Status) error {
 			return err
 		}
 	}
-	table := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(table, "NAME\tROLE\tHOSTS\tISSUER\tNOT AFTER\tSTATE") // Flush returns errors
+	table := cli.Rows{Header: []string{"NAME", "ROLE", "HOSTS", "ISSUER", "NOT AFTER", "STATE"}}
 	for _, c := range status.Certificates {
-		notAfter, state := "-", "good"
+		notAfter, state := "", "good"
 		if !c.NotAfter.IsZero() {
 			notAfter = formatTime(c.NotAfter)
 		}
 		if c.RenewalReason != "" {
 			state = "due: " + c.RenewalReason
 		}
-		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", c.Name, c.Role,
-			cmp.Or(strings.Join(c.Hosts, ","), "-"), cmp.Or(c.Issuer, "-"), notAfter, state)
+		table.Add(c.Name, string(c.Role), strings.Join(c.Hosts, ","), c.Issuer, notAfter, state)
 	}
-	return table.Flush()
+	return table.Write(stdout, cli.Style{}, 0)
 }
 
 func secretCommand(stdout io.Writer) *cobra.Command {

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -255,20 +254,19 @@ type listedKey struct {
 
 // printKeys prints a table of keys.
 func printKeys(w io.Writer, keys []listedKey, clusters bool) error {
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	title := "SOURCES"
 	if clusters {
 		title = "SOURCES OR CLUSTERS"
 	}
-	fmt.Fprintln(table, "ID\tFILE\t"+title)
+	table := cli.Rows{Header: []string{"ID", "FILE", title}}
 	for _, key := range keys {
 		names := "(" + key.Use + ")"
 		if key.Use == useTrusted {
 			names = strings.Join(slices.Concat(key.Sources, key.Clusters), ",")
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\n", key.ID, key.File, names)
+		table.Add(key.ID, key.File, names)
 	}
-	return table.Flush()
+	return table.Write(w, cli.Style{}, 0)
 }
 
 // useTrusted is the use of public keys of sources and clusters.
