@@ -22,6 +22,10 @@ import (
 // including the TLS handshake.
 const connectTimeout = 10 * time.Second
 
+// tcpKeepAlive is after which silence TCP asks whether a client is there. It is for those without a keep-alive of MQTT; to others, also on
+// metered links, that would be most of the packets.
+const tcpKeepAlive = 5 * time.Minute
+
 // listener accepts connections. Close returns when the goroutines of all connections have ended.
 type listener struct {
 	id     string
@@ -53,7 +57,7 @@ func listen(cfg Listener, sent *revocations, logger *slog.Logger) (*listener, er
 		}
 		l.tls, l.config = files, files.serverConfig()
 	}
-	socket, err := net.Listen("tcp", cfg.Address)
+	socket, err := (&net.ListenConfig{KeepAlive: tcpKeepAlive}).Listen(context.Background(), "tcp", cfg.Address)
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return nil, fmt.Errorf("listen for MQTT clients: %w; another process uses the port: stop it or configure another address", err)
 	}
