@@ -1,4 +1,4 @@
-// Package preview previews a set, with a hub, a broker and agents, and lets its rollout wait for that.
+// Package preview has agents say what a set would change before they apply it: by dry runs, and held until its time.
 package preview
 
 import (
@@ -230,13 +230,25 @@ func (s *shops) have(price string, clusters ...string) {
 	s.Helper()
 	for _, cluster := range clusters {
 		kit.Eventually(s, cluster+" has the price "+price, func() error {
-			found, err := kubernetes.NewForConfigOrDie(plane.REST()).CoreV1().ConfigMaps(cluster).Get(s.Context(), "till", metav1.GetOptions{})
-			if err == nil && (found.Data["price"] != price || found.Data["shop"] != cluster) {
-				err = fmt.Errorf("%v", found.Data)
+			held, err := s.price(cluster)
+			if err == nil && held != price {
+				err = fmt.Errorf("it is %s", held)
 			}
 			return err
 		})
 	}
+}
+
+// price returns the price that a cluster has in its ConfigMap.
+func (s *shops) price(cluster string) (string, error) {
+	found, err := kubernetes.NewForConfigOrDie(plane.REST()).CoreV1().ConfigMaps(cluster).Get(s.Context(), "till", metav1.GetOptions{})
+	if err == nil && found.Data["shop"] != cluster {
+		err = fmt.Errorf("%v", found.Data)
+	}
+	if err != nil {
+		return "", err
+	}
+	return found.Data["price"], nil
 }
 
 // romeIsAway stops the agent of rome, and waits until the hub says so.
