@@ -22,7 +22,7 @@ func TestStagedAhead(t *testing.T) {
 	}
 	s := newShops(t)
 	s.apply(configMap("till", "1"))
-	s.annotate(workv1alpha1.PreviewAnnotationKey, "")
+	s.annotate(workv1alpha1.PreviewAnnotationKey, nil)
 	all := []string{"berlin", "bonn", "paris", "rome"}
 	s.have("1", all...)
 

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -87,6 +88,7 @@ func newShops(t *testing.T) *shops {
 	for i := range 4 {
 		a := w.StartAgent(i, func(c *agent.Config) {
 			c.BrokerHost = string(w.Clusters[i]) // AppliedManifestWorks are named by it
+			c.AboutInterval = time.Hour          // they say that they can hold a template
 			if w.Clusters[i] == "paris" {
 				c.Policy = owner
 			}
@@ -154,8 +156,8 @@ func (s *shops) apply(manifests ...string) (file string) {
 	return file
 }
 
-// annotate sets an annotation of the set.
-func (s *shops) annotate(key, value string) {
+// annotate sets an annotation of the set; nil removes it.
+func (s *shops) annotate(key string, value any) {
 	s.Helper()
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{key: value}}})
 	kit.NoError(s, err)

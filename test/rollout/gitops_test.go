@@ -92,7 +92,7 @@ func TestGitOps(t *testing.T) {
 			return err
 		}
 		before = versions()
-		if err := w.health(set, "Current Suspended"); err != nil {
+		if err := w.health(set, "InProgress Suspended"); err != nil {
 			return err
 		}
 		if again := versions(); !slices.Equal(before, again) {
