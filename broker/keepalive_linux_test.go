@@ -1,7 +1,6 @@
 package broker
 
 import (
-	"io"
 	"log/slog"
 	"net"
 	"syscall"
@@ -13,7 +12,7 @@ import (
 
 // TestRareKeepAlivesOfTCP: a client whose keep-alive of MQTT is rarer than that of Go's listeners gets no packets besides.
 func TestRareKeepAlivesOfTCP(t *testing.T) {
-	l, err := listen(Listener{Address: "127.0.0.1:0"}, nil, slog.New(slog.NewTextHandler(io.Discard, nil)))
+	l, err := listen(Listener{Address: "127.0.0.1:0"}, nil, slog.New(slog.DiscardHandler))
 	kit.NoError(t, err)
 	defer func() { _ = l.socket.Close() }()
 	client, err := net.Dial("tcp", l.socket.Addr().String())

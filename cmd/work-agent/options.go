@@ -137,16 +137,7 @@ func (o *options) sections() []command.Section {
 				"needs --unseal-key; default: none, and those in clear are taken, too")
 			fs.StringSliceVar(&o.codecs, "cloudevents-client-codecs", o.codecs, "event format; only manifestbundle is supported")
 		}},
-		{Title: "Works", Bind: func(fs *pflag.FlagSet) {
-			fs.IntVar(&o.workers, "workers", o.workers, "number of works reconciled at a time, at least 1")
-			fs.StringVar(&o.stateDir, "state-dir", o.stateDir, "directory that keeps works and unsent statuses over a restart, also after a kill, when the agent takes its Lease at once; default: none, and sources are asked again")
-			fs.Var(&o.maxSourceSpecs, "max-source-specs", "bytes of specs to hold of one source, such as 64Mi: a spec beyond that is refused, and asked for again once there is room; "+
-				"what is held stays in force; 0 for no limit")
-			fs.StringVar(&o.policy, "policy", o.policy, "YAML file in which the owner of the cluster says what works may do, whatever sources send, see docs/owner-policy.md: "+
-				"executors, resources, namespaces, sealed specs; read again when it changes; default: none, and the agent's rights decide")
-			fs.DurationVar(&o.evictionGrace, "appliedmanifestwork-eviction-grace-period", o.evictionGrace,
-				"time that an AppliedManifestWork of this agent and its objects outlive their work; 876000h (100 years) or more: forever")
-		}},
+		{Title: "Works", Bind: o.addWorkFlags},
 		{Title: "Feedback", Bind: func(fs *pflag.FlagSet) {
 			fs.BoolVar(&o.readiness, "report-readiness", o.readiness, "report whether the objects of a work are ready where its source asks for it, as this project's hub does; false: never")
 			fs.DurationVar(&o.syncInterval, "status-sync-interval", o.syncInterval, "time between reads of objects that are not watched, because they are ReadOnly or a watch is forbidden; at least 1s")
@@ -166,6 +157,18 @@ func (o *options) sections() []command.Section {
 			audit.AddFlag(fs, &o.audit)
 		}},
 	}
+}
+
+// addWorkFlags binds the flags about works.
+func (o *options) addWorkFlags(fs *pflag.FlagSet) {
+	fs.IntVar(&o.workers, "workers", o.workers, "number of works reconciled at a time, at least 1")
+	fs.StringVar(&o.stateDir, "state-dir", o.stateDir, "directory that keeps works and unsent statuses over a restart, also after a kill, when the agent takes its Lease at once; default: none, and sources are asked again")
+	fs.Var(&o.maxSourceSpecs, "max-source-specs", "bytes of specs to hold of one source, such as 64Mi: a spec beyond that is refused, and asked for again once there is room; "+
+		"what is held stays in force; 0 for no limit")
+	fs.StringVar(&o.policy, "policy", o.policy, "YAML file in which the owner of the cluster says what works may do, whatever sources send, see docs/owner-policy.md: "+
+		"executors, resources, namespaces, sealed specs; read again when it changes; default: none, and the agent's rights decide")
+	fs.DurationVar(&o.evictionGrace, "appliedmanifestwork-eviction-grace-period", o.evictionGrace,
+		"time that an AppliedManifestWork of this agent and its objects outlive their work; 876000h (100 years) or more: forever")
 }
 
 // minUplink is the least value of --max-uplink, in bytes a minute: about one status.

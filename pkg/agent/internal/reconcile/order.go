@@ -227,11 +227,13 @@ func (r *Reconciler) waitings(ctx context.Context, rec *reconciliation) []*condi
 	for i := range rec.manifests {
 		switch {
 		case o.waits(i):
-			if wait == nil && o.opened == 0 && rec.staged != nil {
+			switch {
+			case wait != nil:
+			case o.opened == 0 && rec.staged != nil:
 				wait = rec.staged
-			} else if wait == nil && o.opened == 0 {
+			case o.opened == 0:
 				wait = &condition.Waiting{Reason: workv1.ReasonWaitsForWork, Message: "Waits for " + r.dependencies(rec)}
-			} else if wait == nil {
+			default:
 				of := o.Wait(o.opened, func(i int) string { return r.unready(ctx, rec, i) })
 				wait = &condition.Waiting{Reason: of.Reason, Message: of.Message}
 			}

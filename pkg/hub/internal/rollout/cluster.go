@@ -64,7 +64,7 @@ type Cluster struct {
 }
 
 // absent reports whether the cluster is away, and does not apply the template by itself all the same.
-func (c Cluster) absent() bool { return c.Away && !(c.Staged && c.Later) }
+func (c Cluster) absent() bool { return c.Away && (!c.Staged || !c.Later) }
 
 // StatusOf returns the status of a cluster, derived from its work. A nil work means that the
 // cluster has none. current reports whether the spec of the work is the current template. The

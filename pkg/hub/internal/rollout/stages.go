@@ -204,8 +204,7 @@ func (g *gate) decideStage(s stage, parts []part) {
 	}
 	status := StageStatus{Name: s.name, Approval: s.approval}
 	var sum tally
-	var opens time.Time  // when the first window of those opens that have the template before
-	var soaked time.Time // when the last cluster has been successful for long enough
+	var opens, soaked time.Time // the first window of those that have the template before, and the last cluster of the stage
 	for i, p := range parts {
 		for _, c := range p.clusters {
 			status.count(c)
@@ -217,16 +216,7 @@ func (g *gate) decideStage(s stage, parts []part) {
 		sum.toApply, sum.held, sum.awayHeld = append(sum.toApply, t.toApply...), sum.held+t.held, sum.awayHeld+t.awayHeld
 		sum.inProgress += t.inProgress
 		status.Starting += len(deciders[i].Start)
-		for _, name := range deciders[i].Start {
-			if w, later := g.later[name]; later {
-				status.Staged, opens = status.Staged+1, Earlier(opens, w.Start)
-				if g.staged.Later == nil {
-					g.staged.Later = make(map[string]Window)
-				}
-				g.staged.Later[name] = w
-				g.staged.OpenUntil = Earlier(g.staged.OpenUntil, w.End)
-			}
-		}
+		opens = Earlier(opens, g.stage(deciders[i].Start, &status))
 		g.proven = g.proven || deciders[i].proven
 		g.deciders[i].add(&deciders[i])
 	}
@@ -239,8 +229,7 @@ func (g *gate) decideStage(s stage, parts []part) {
 	switch {
 	case status.Complete, status.Starting > status.Staged, sum.inProgress > 0:
 	case status.Staged > 0:
-		status.Hold = Hold{Reason: StagedAhead, Until: opens,
-			Message: fmt.Sprintf("%d clusters have the template and apply it when their window opens, the first %s", status.Staged, timeText(opens))}
+		status.Hold = stagedHold(status.Staged, opens)
 	case entry.Reason != "" && waiting > 0:
 		status.Hold = entry
 	case stopped(deciders):
@@ -265,6 +254,30 @@ func (g *gate) decideStage(s stage, parts []part) {
 		g.earlier = s.name
 	}
 	g.staged.Stages = append(g.staged.Stages, status)
+}
+
+// stage has those of the clusters that start before their window wait for it, counts them, and returns when the first
+// of these windows opens.
+func (g *gate) stage(starting []string, status *StageStatus) (opens time.Time) {
+	for _, name := range starting {
+		w, later := g.later[name]
+		if !later {
+			continue
+		}
+		status.Staged, opens = status.Staged+1, Earlier(opens, w.Start)
+		if g.staged.Later == nil {
+			g.staged.Later = make(map[string]Window)
+		}
+		g.staged.Later[name] = w
+		g.staged.OpenUntil = Earlier(g.staged.OpenUntil, w.End)
+	}
+	return opens
+}
+
+// stagedHold says that so many clusters wait for their windows.
+func stagedHold(clusters int, opens time.Time) Hold {
+	return Hold{Reason: StagedAhead, Until: opens,
+		Message: fmt.Sprintf("%d clusters have the template and apply it when their window opens, the first %s", clusters, timeText(opens))}
 }
 
 // count adds a cluster.

@@ -162,7 +162,7 @@ func (s *stagedSimulation) forbidden(name string, starting []string, later map[s
 		if (local.Hour()-s.opens+24)%24 >= s.hours {
 			return fmt.Sprintf("it is %s there, and the window is %d hours from %d", local, s.hours, s.opens)
 		}
-		if s.clusters[name].Away && !(s.clusters[name].Staged && isLater) {
+		if s.clusters[name].Away && (!s.clusters[name].Staged || !isLater) {
 			return "it is away, and there are windows"
 		}
 	}
