@@ -223,8 +223,7 @@ func (g *gate) decideStage(s stage, parts []part) {
 	if status.Clusters == 0 {
 		return
 	}
-	waiting := len(sum.toApply) + sum.held
-	soaking := soaked.After(g.Now)
+	waiting, soaking := len(sum.toApply)+sum.held, soaked.After(g.Now)
 	status.Complete = waiting == 0 && sum.inProgress == 0 && g.proven && !soaking && !stopped(deciders)
 	switch {
 	case status.Complete, status.Starting > status.Staged, sum.inProgress > 0:
