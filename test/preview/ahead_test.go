@@ -26,7 +26,7 @@ func TestStagedAhead(t *testing.T) {
 	all := []string{"berlin", "bonn", "paris", "rome"}
 	s.have("1", all...)
 
-	const toStage = 30 * time.Second
+	const toStage = 45 * time.Second
 	opens := time.Now().UTC().Add(toStage).Truncate(time.Minute).Add(time.Minute)
 	plan := &workwirev1alpha1.RolloutPlan{ObjectMeta: metav1.ObjectMeta{Name: "night"}, Spec: workwirev1alpha1.RolloutPlanSpec{
 		StageAhead: metav1.Duration{Duration: time.Hour},
@@ -53,9 +53,6 @@ func TestStagedAhead(t *testing.T) {
 	s.waits("StagedAhead")
 	s.have("1", all...)
 	s.Broker.Stop()
-	if now := time.Now(); now.After(opens) {
-		t.Skipf("this machine is too slow: the window opened at %s, and now it is %s", opens, now)
-	}
 	kit.Within(t, time.Until(opens)+kit.Patience, "the clusters apply the template by themselves", func() error {
 		held, err := s.price("rome")
 		if err == nil && held != "2" {

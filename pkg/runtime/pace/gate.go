@@ -53,14 +53,19 @@ func (g *Gate) Enter(ctx context.Context) error {
 func (g *Gate) Leave() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.places <- struct{}{}
-	g.make()
+	g.give()
 }
 
 // Took gives a place back after a write that took so long, whether or not it failed.
 func (g *Gate) Took(took time.Duration) {
 	g.mu.Lock()
+	defer g.mu.Unlock()
 	g.limit.Took(took)
-	g.mu.Unlock()
-	g.Leave()
+	g.give()
+}
+
+// give gives a place back, as far as the limit says. The caller holds mu.
+func (g *Gate) give() {
+	g.places <- struct{}{}
+	g.make()
 }

@@ -53,7 +53,7 @@ func (l *Limit) Took(took time.Duration) {
 	}
 	switch {
 	case l.count < first:
-		l.allowed = 0
+		l.allowed = fewest
 	case l.count == window:
 		l.count = 0
 	default:

@@ -105,7 +105,6 @@ func (in storeEnded) apply(d *core, now time.Time) {
 	}
 	d.ended(name)
 	d.storePace.Took(now.Sub(in.began))
-	d.stores.limit = d.storePace.Allowed()
 	if in.failed && d.serves(name) {
 		d.stores.retry(in.job, u, now)
 		return
@@ -126,7 +125,7 @@ func (d *core) ended(cluster wire.ClusterName) {
 // beginJobs begins what is to be asked, answered and stored.
 func (d *core) beginJobs(now time.Time) {
 	for {
-		j, task := d.asks.next(now)
+		j, task := d.asks.next(now, resyncWorkers)
 		if j == nil {
 			break
 		}
@@ -142,7 +141,7 @@ func (d *core) beginJobs(now time.Time) {
 		d.act(&asking{j, task})
 	}
 	for {
-		j, u := d.stores.next(now)
+		j, u := d.stores.next(now, d.storePace.Allowed())
 		if j == nil {
 			break
 		}

@@ -39,7 +39,7 @@ type core struct {
 	due        schedule[*workRecord]           // works to look at later
 	asks       jobs[wire.ClusterName, resyncTask]
 	stores     jobs[workKey, statusUpdate]
-	storePace  *pace.Limit // of stores
+	storePace  *pace.Limit // how many stores run together
 	// connection is the number of the current connection, 0 for none.
 	connection, lastConnection uint64
 	roundTrip                  roundTrip // from a publish to the first status of it
@@ -61,10 +61,10 @@ func newCore(config *Config) *core {
 		quotas: quota.New[wire.ClusterName](quota.Config{Rates: *config.Quota, Subsystem: "source"}),
 		works:  make(map[workKey]*workRecord), clusters: make(map[wire.ClusterName]*clusterRecord),
 		roundRobin: workqueue.DefaultQueue[*clusterRecord](),
-		asks:       newJobs[wire.ClusterName](resyncWorkers, mergeResyncTasks),
+		asks:       newJobs[wire.ClusterName](mergeResyncTasks),
 	}
 	d.storePace = pace.New(config.StatusWorkers)
-	d.stores = newJobs[workKey](d.storePace.Allowed(), d.mergeStatusUpdates)
+	d.stores = newJobs[workKey](d.mergeStatusUpdates)
 	return d
 }
 

@@ -13,7 +13,7 @@ const (
 	maxRetryDelay = 30 * time.Second
 )
 
-// jobs has the newest value of each key carried out: one at a time of a key, and up to limit together. Values
+// jobs has the newest value of each key carried out: one at a time of a key. Values
 // that are added meanwhile are merged. Owners take turns, and of one owner its clusters. A job is in one phase:
 //
 //	── add ──▶ ready ── next ──▶ running ── end ──▶ ready if a value was added since, else forgotten
@@ -22,7 +22,6 @@ const (
 //
 // Values that are added to a job that waits do not shorten its wait. An operation costs at most O(log n).
 type jobs[K comparable, V any] struct {
-	limit   int
 	merge   func(older, newer V) V // may change the older one
 	byKey   map[K]*job[K, V]
 	ready   *fairqueue.Nested[*job[K, V], string, wire.ClusterName]
@@ -42,9 +41,9 @@ type job[K comparable, V any] struct {
 	failures int  // consecutive
 }
 
-func newJobs[K comparable, V any](limit int, merge func(older, newer V) V) jobs[K, V] {
+func newJobs[K comparable, V any](merge func(older, newer V) V) jobs[K, V] {
 	return jobs[K, V]{
-		limit: limit, merge: merge, byKey: make(map[K]*job[K, V]),
+		merge: merge, byKey: make(map[K]*job[K, V]),
 		ready: fairqueue.NewNested(func(j *job[K, V]) string { return j.owner }, func(j *job[K, V]) wire.ClusterName { return j.cluster }),
 	}
 }
@@ -65,12 +64,12 @@ func (q *jobs[K, V]) add(key K, owner string, cluster wire.ClusterName, value V)
 
 // next begins the next job, which ends with end or putOff, and returns it with its value; nil if none is ready or
 // limit are running.
-func (q *jobs[K, V]) next(now time.Time) (*job[K, V], V) {
+func (q *jobs[K, V]) next(now time.Time, limit int) (*job[K, V], V) {
 	var value V
 	for j, ok := q.due.pop(now); ok; j, ok = q.due.pop(now) {
 		q.ready.Push(j)
 	}
-	if q.running >= q.limit || q.ready.Len() == 0 {
+	if q.running >= limit || q.ready.Len() == 0 {
 		return nil, value
 	}
 	j := q.ready.Pop()

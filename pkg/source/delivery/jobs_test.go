@@ -15,10 +15,10 @@ func sum(older, newer int) int { return older + newer }
 // not wait for it, and a value that was cleared does not come back.
 func TestJobs(t *testing.T) {
 	now := time.Unix(1000, 0)
-	q := newJobs[string](2, sum)
+	q := newJobs[string](sum)
 	next := func(want string, value int) *job[string, int] {
 		t.Helper()
-		j, got := q.next(now)
+		j, got := q.next(now, 2)
 		switch {
 		case want == "" && j != nil, want != "" && (j == nil || j.key != want || got != value):
 			t.Fatalf("next is %+v with %d, want %q with %d", j, got, want, value)
@@ -61,7 +61,7 @@ func TestJobsAtRandom(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	now := time.Unix(1000, 0)
 	const limit = 3
-	q := newJobs[string](limit, sum)
+	q := newJobs[string](sum)
 	type run struct {
 		job   *job[string, int]
 		value int
@@ -87,7 +87,7 @@ func TestJobsAtRandom(t *testing.T) {
 		} else {
 			now = now.Add(time.Duration(random.IntN(40)) * time.Second)
 		}
-		for j, value := q.next(now); j != nil; j, value = q.next(now) {
+		for j, value := q.next(now, limit); j != nil; j, value = q.next(now, limit) {
 			for _, other := range running {
 				if other.job.key == j.key {
 					t.Fatalf("%s runs twice", j.key)
@@ -106,7 +106,7 @@ func TestJobsAtRandom(t *testing.T) {
 
 // TestOneWaitsForNoRollout: what has no owner waits for one job of each replica set, whose works are on thousands of clusters.
 func TestOneWaitsForNoRollout(t *testing.T) {
-	q := newJobs[string](1, sum)
+	q := newJobs[string](sum)
 	for i := range 1000 {
 		cluster := wire.ClusterName(fmt.Sprint("c", i))
 		q.add(fmt.Sprint("rollout-on-", cluster), "fleet.web", cluster, 1)
@@ -114,7 +114,7 @@ func TestOneWaitsForNoRollout(t *testing.T) {
 	}
 	q.add("by-hand", "", "c0", 1)
 	for n := range 3 {
-		j, _ := q.next(time.Time{})
+		j, _ := q.next(time.Time{}, 1)
 		if q.end(j); j.key == "by-hand" {
 			return
 		}

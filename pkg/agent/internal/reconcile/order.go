@@ -227,15 +227,8 @@ func (r *Reconciler) waitings(ctx context.Context, rec *reconciliation) []*condi
 	for i := range rec.manifests {
 		switch {
 		case o.waits(i):
-			switch {
-			case wait != nil:
-			case o.opened == 0 && rec.staged != nil:
-				wait = rec.staged
-			case o.opened == 0:
-				wait = &condition.Waiting{Reason: workv1.ReasonWaitsForWork, Message: "Waits for " + r.dependencies(rec)}
-			default:
-				of := o.Wait(o.opened, func(i int) string { return r.unready(ctx, rec, i) })
-				wait = &condition.Waiting{Reason: of.Reason, Message: of.Message}
+			if wait == nil {
+				wait = r.nextWaiting(ctx, rec)
 			}
 			all[i] = wait
 		case rec.manifests[i].Hook != "" && !o.hasRun(i):
@@ -243,6 +236,19 @@ func (r *Reconciler) waitings(ctx context.Context, rec *reconciliation) []*condi
 		}
 	}
 	return all
+}
+
+// nextWaiting returns what those that are not opened yet wait for.
+func (r *Reconciler) nextWaiting(ctx context.Context, rec *reconciliation) *condition.Waiting {
+	o := rec.order
+	switch {
+	case o.opened == 0 && rec.staged != nil:
+		return rec.staged
+	case o.opened == 0:
+		return &condition.Waiting{Reason: workv1.ReasonWaitsForWork, Message: "Waits for " + r.dependencies(rec)}
+	}
+	of := o.Wait(o.opened, func(i int) string { return r.unready(ctx, rec, i) })
+	return &condition.Waiting{Reason: of.Reason, Message: of.Message}
 }
 
 // hookWaiting returns what to say of a hook that is not known to have run.

@@ -54,11 +54,12 @@ func ApplyAtOf(work metav1.Object) (*ApplyAt, error) {
 
 // String returns the value of the annotation.
 func (a ApplyAt) String() string {
-	switch {
-	case a.Start.IsZero():
+	if a.Start.IsZero() {
 		return ApplyAtHeld
-	case a.End.IsZero():
-		return a.Start.UTC().Format(time.RFC3339)
 	}
-	return a.Start.UTC().Format(time.RFC3339) + "/" + a.End.UTC().Format(time.RFC3339)
+	text := a.Start.UTC().Format(time.RFC3339)
+	if !a.End.IsZero() {
+		text += "/" + a.End.UTC().Format(time.RFC3339)
+	}
+	return text
 }

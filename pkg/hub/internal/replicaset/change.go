@@ -45,19 +45,9 @@ type change struct {
 
 // newWork returns the work of set for a cluster of a placement, which is applied at once if applyAt is empty.
 func newWork(set *workv1alpha1.ManifestWorkReplicaSet, placement, cluster, applyAt string, now time.Time) *workv1.ManifestWork {
-	labels, owned := workLabels(set, placement)
-	annotations := templateAnnotations(set, now)
-	if applyAt != "" {
-		annotations[workv1.ApplyAtAnnotationKey] = applyAt
-	}
-	if on, ok := set.Annotations[workv1.DependsOnAnnotationKey]; ok {
-		annotations[workv1.DependsOnAnnotationKey] = on
-	}
-	if owned != "" {
-		annotations[LabelsAnnotationKey] = owned
-	}
+	m := metadataOf(set, placement, templateAnnotations(set, now)).withApplyAt(applyAt)
 	return &workv1.ManifestWork{
-		ObjectMeta: metav1.ObjectMeta{Namespace: cluster, Name: workv1alpha1.WorkName(controller.KeyOf(set), placement), Labels: labels, Annotations: annotations},
+		ObjectMeta: metav1.ObjectMeta{Namespace: cluster, Name: workv1alpha1.WorkName(controller.KeyOf(set), placement), Labels: m.labels, Annotations: m.annotations},
 		Spec:       set.Spec.ManifestWorkTemplate,
 	}
 }

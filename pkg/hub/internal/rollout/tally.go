@@ -9,7 +9,8 @@ import (
 // tally summarizes the clusters of a group, or of the sequence of Progressive. The names are in the
 // order in which they were counted.
 type tally struct {
-	toApply     []string // present, without the template
+	toApply     []string // present, without the template; those whose window is open come first
+	later       []string // of toApply until all are counted: their window is not open yet
 	awayToApply []string // away, without the template
 	held        int      // present, without the template, and held
 	awayHeld    int      // away, without the template, and held
@@ -38,6 +39,8 @@ func (t *tally) addToApply(name string, c Cluster) {
 		t.held++
 	case c.absent():
 		t.awayToApply = append(t.awayToApply, name)
+	case c.Later:
+		t.later = append(t.later, name)
 	default:
 		t.toApply = append(t.toApply, name)
 	}
@@ -87,7 +90,7 @@ func (d *decider) count(clusters []string, excusable func(tally) int) tally {
 			t.skipped++
 		}
 	}
-	slices.SortStableFunc(t.toApply, func(a, b string) int { return cmp.Compare(d.later(a), d.later(b)) })
+	t.toApply = append(t.toApply, t.later...)
 	d.sortByAbsence(missing)
 	for _, name := range missing[min(len(missing), excusable(t)):] {
 		progressing(name, d.clusters[name].Since)
@@ -103,14 +106,6 @@ func (d *decider) count(clusters []string, excusable func(tally) int) tally {
 	d.absent += t.excused + len(t.awayToApply) + t.awayHeld
 	d.proven = d.proven || t.succeeded > 0
 	return t
-}
-
-// later returns 1 for a cluster whose window is not open yet.
-func (d *decider) later(name string) int {
-	if d.clusters[name].Later {
-		return 1
-	}
-	return 0
 }
 
 // soaks reports whether minSuccessTime, counted from since, has not passed, and records when it will.
