@@ -21,9 +21,10 @@ if [ "$mode" = --unit ]; then
 	exec bin/testrun "go test $flags ${unit[*]}"
 fi
 
-# Those that take longest come first; with the race detector one for each core runs at a time. Beside them, one at a time,
-# those that run our programs from outside, which mostly wait.
-programs=(./test/faults ./cmd/demo/internal/demo)
+# Those that take longest come first; one more at a time than there are cores, because they wait for much of their time. Beside them, one at
+# a time, those that wait for most of it.
+programs=(./test/faults ./cmd/demo/internal/demo ./test/preview)
+atOnce=$(($(nproc) + 1))
 deploy=./test/deploy
 slow=(./pkg/agent ./test/integration ./test/fleet ./broker ./broker/conformance ./test/symptoms)
 hostile=./test/hostile
@@ -41,19 +42,20 @@ if [ "$mode" = --alone ]; then
 	exec bin/testrun "go test $flags $hostile -for 1m" "go test $flags ./test/faults -run ^TestSoak\$ -soak 1m -seed 521"
 fi
 if [ "$mode" != --all ]; then
-	# One more than there are cores: half of the time they wait.
-	exec bin/testrun "go test $flags -p $(($(nproc) + 1)) $deploy ${slow[*]} ${rest[*]}" beside "${beside[@]}"
+	exec bin/testrun "go test $flags -p $atOnce $deploy ${slow[*]} ${rest[*]}" beside "${beside[@]}"
 fi
 hack/helm.sh >/dev/null
 export WORKWIRE_TEST_ALL=1
 if [ -n "${TESTED:-}" ]; then
 	beside=("go test $flags ./test/faults -run ^TestHubInPostgreSQL\$" "go test $flags $deploy -run 'Helm|Chart|InstallationGuide|NetworkPolicies|PinnedImages|QuickStart'"
-		"go test -C controlplane $flags -count=1 ./test -skip ./etcd")
+		"go test -C controlplane $flags -count=1 ./test -run 'Hub|Life|Spoke|Database|BrokenResult|Nothing' -skip ./etcd" "go test $flags ./cmd/workctl -run 'Krew|ManPages'")
 	deploy=""
-	# The race detector finds nothing in these, which read files, run programs and API servers from outside, or are pure.
-	outside='deploy/policies|deploy/compose|docs|hack|test/upgrade'
-	pure='pkg/wire|pkg/runtime/expression|pkg/workstate|pkg/hub/internal/rollout|pkg/agent/internal/(feedback|conditionrules|jsonpath|object|strategy/(plan|fields|ignore))'
+	# The race detector finds nothing in these, which read files, run programs and API servers from outside, run in one thread, or are pure; and
+	# nothing that it does not find in test/integration in those that run hub and agent for an example.
+	outside='cmd|deploy|docs|examples|hack|test/(examples|sim|upgrade|kit/controlplane)'
+	pure='pkg/(apis|wire|workstate|overrides|ctl/(cli|preview|render|wrap)|runtime/(expression|logging|memory|redaction|required|yamlfile)|transport/(config|topicfilter)'
+	pure+='|hub/(previews|revisions|internal/rollout)|agent/(policy|internal/(feedback|conditionrules|jsonpath|object|order|questions|strategy/(plan|fields|ignore|ownership)))|security/enrolment)'
 	mapfile -t rest < <(printf '%s\n' "${rest[@]}" | grep -vE "^\./($outside|$pure)(/|\$)")
 fi
 # What these tests build is what make build has built, without cgo.
-exec bin/testrun "env CGO_ENABLED=1 go test $flags -race -exec 'env CGO_ENABLED=0' $deploy ${slow[*]} ${rest[*]}" beside "${beside[@]}"
+exec bin/testrun "env CGO_ENABLED=1 go test $flags -race -p $atOnce -exec 'env CGO_ENABLED=0' $deploy ${slow[*]} ${rest[*]}" beside "${beside[@]}"

@@ -30,12 +30,12 @@ const around = " --set monitoring.enabled=true,networkPolicy.restrictEgress=true
 
 // components are those that the chart offers as values and the examples do not have.
 var components = map[string][]string{
-	"agent": {"ocm-rights", "impersonation", "restrict-egress", "trusted-keys", "owner-policy", "signing", "unseal"}, "hub": {"restrict-egress", "signing", "trusted-agents", "sealing", "join", "cluster-profiles", "dashboard", "dashboard-service"},
+	"agent": {"ocm-rights", "impersonation", "restrict-egress", "trusted-keys", "owner-policy", "signing", "unseal", "cluster-claims"}, "hub": {"restrict-egress", "signing", "trusted-agents", "sealing", "join", "cluster-profiles", "dashboard", "dashboard-service"},
 }
 
 // keyed are the flags for signed specs and statuses, and sealed data.
 var keyed = map[string]string{
-	"agent": " --set agent.trustedKeys=work-agent-trusted-keys,agent.policy=work-agent-policy,agent.signing.secret=work-agent-signing,agent.unseal.secret=work-agent-unseal",
+	"agent": " --set agent.trustedKeys=work-agent-trusted-keys,agent.policy=work-agent-policy,agent.signing.secret=work-agent-signing,agent.unseal.secret=work-agent-unseal,agent.clusterClaims=true",
 	"hub": " --set hub.signing.secret=work-hub-signing,hub.trustedAgents=work-hub-trusted-agents,hub.sealing.keys=work-hub-seal-keys" +
 		",hub.join.enabled=true,hub.join.authoritySecret=work-hub-join-authority,hub.clusterProfiles.namespace=cluster-inventory",
 }

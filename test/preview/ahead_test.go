@@ -76,4 +76,5 @@ func TestStagedAhead(t *testing.T) {
 		}
 		return nil
 	})
+	s.ends(all...)
 }

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -237,6 +238,20 @@ func (s *shops) have(price string, clusters ...string) {
 				err = fmt.Errorf("it is %s", held)
 			}
 			return err
+		})
+	}
+}
+
+// ends deletes the set, and waits until the clusters have nothing of it: the next test has clusters of the same names.
+func (s *shops) ends(clusters ...string) {
+	s.Helper()
+	kit.NoError(s, s.client.WorkV1alpha1().ManifestWorkReplicaSets(s.sets).Delete(s.Context(), "till", metav1.DeleteOptions{}))
+	for _, cluster := range clusters {
+		kit.Eventually(s, cluster+" has nothing of the set", func() error {
+			if held, err := s.price(cluster); !apierrors.IsNotFound(err) {
+				return fmt.Errorf("the price is %s: %w", held, err)
+			}
+			return nil
 		})
 	}
 }

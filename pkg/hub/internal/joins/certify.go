@@ -113,12 +113,8 @@ func (j *Joins) sign(ctx context.Context, csr *certificatesv1.CertificateSigning
 		csr.Status.Conditions = append(csr.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
 			Type: certificatesv1.CertificateFailed, Status: corev1.ConditionTrue, Reason: "NotOfAnAgent", Message: err.Error(), LastUpdateTime: metav1.Now(),
 		})
-	} else {
-		authority, err := j.cfg.Authority()
-		if err != nil {
-			return err
-		}
-		if csr.Status.Certificate, err = certificates.IssueAgent(authority, string(cluster), public, j.cfg.Validity, time.Now()); err != nil {
+	} else if csr.Status.Certificate = j.prepared(csr.Name); csr.Status.Certificate == nil {
+		if csr.Status.Certificate, err = j.issue(cluster, public); err != nil {
 			return err
 		}
 	}
@@ -132,28 +128,33 @@ func (j *Joins) sign(ctx context.Context, csr *certificatesv1.CertificateSigning
 	return err
 }
 
+// issue returns a certificate of the authority, in PEM.
+func (j *Joins) issue(cluster wire.ClusterName, public *ecdsa.PublicKey) ([]byte, error) {
+	authority, err := j.cfg.Authority()
+	if err != nil {
+		return nil, err
+	}
+	return certificates.IssueAgent(authority, string(cluster), public, j.cfg.Validity, time.Now())
+}
+
 // issued notes on the ManagedCluster until when its certificate is valid, accepts the cluster if it is its first, and gives the
 // certificate to who waits for it. Nothing of that happens for a certificate that nobody has asked for over the broker.
 func (j *Joins) issued(ctx context.Context, csr *certificatesv1.CertificateSigningRequest) error {
-	request := j.waiting(csr.Name)
-	if request == "" {
+	waits := j.waiting(csr.Name)
+	if waits.request == "" {
 		return nil
 	}
 	again := func(err error) error {
-		j.wait(csr.Name, request)
+		j.wait(csr.Name, waits)
 		return err
 	}
 	name, _, err := parse(csr)
 	if err != nil {
 		return err
 	}
-	block, _ := pem.Decode(csr.Status.Certificate)
-	if block == nil {
-		return errors.New("the certificate has no PEM")
-	}
-	cert, err := x509.ParseCertificate(block.Bytes)
+	cert, err := read(csr.Status.Certificate)
 	if err != nil {
-		return fmt.Errorf("read the certificate: %w", err)
+		return err
 	}
 	cluster, ok := j.cfg.Clusters.Latest(types.NamespacedName{Name: string(name)})
 	if !ok {
@@ -165,9 +166,7 @@ func (j *Joins) issued(ctx context.Context, csr *certificatesv1.CertificateSigni
 	}
 	// Noted before the cluster has it: a certificate that is not noted cannot be revoked.
 	noted, added := enrolment.Note(allIssued(cluster), enrolment.IssuedOf(string(j.cfg.Source), cert), time.Now())
-	change := map[string]any{"metadata": map[string]any{"annotations": map[string]any{
-		v1alpha1.CertificateExpiresAnnotationKey: cert.NotAfter.UTC().Format(time.RFC3339), v1alpha1.CertificatesAnnotationKey: noted,
-	}}}
+	change := map[string]any{"metadata": map[string]any{"annotations": annotations(cert, noted)}}
 	if csr.Annotations[v1alpha1.FirstAnnotationKey] == "true" && known.Expires.IsZero() {
 		change["spec"] = map[string]any{"hubAcceptsClient": true}
 	}
@@ -190,13 +189,31 @@ func (j *Joins) issued(ctx context.Context, csr *certificatesv1.CertificateSigni
 		j.cfg.Logger.Info("a cluster gets a certificate", "cluster", name, "expires", cert.NotAfter)
 	}
 	j.results.WithLabelValues("Issued").Inc()
-	j.publish(ctx, enrolment.Answer{Request: request, Certificate: csr.Status.Certificate, Trust: trust})
+	j.publish(ctx, enrolment.Answer{Request: waits.request, Certificate: csr.Status.Certificate, Trust: trust})
 	return nil
+}
+
+// read returns the first certificate of PEM.
+func read(text []byte) (*x509.Certificate, error) {
+	block, _ := pem.Decode(text)
+	if block == nil {
+		return nil, errors.New("the certificate has no PEM")
+	}
+	cert, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return nil, fmt.Errorf("read the certificate: %w", err)
+	}
+	return cert, nil
+}
+
+// annotations returns what a ManagedCluster says of its certificate and, as noted, of all that it has.
+func annotations(cert *x509.Certificate, noted string) map[string]string {
+	return map[string]string{v1alpha1.CertificateExpiresAnnotationKey: cert.NotAfter.UTC().Format(time.RFC3339), v1alpha1.CertificatesAnnotationKey: noted}
 }
 
 // tell answers who waits for a CertificateSigningRequest.
 func (j *Joins) tell(ctx context.Context, csr string, a enrolment.Answer) {
-	if a.Request = j.waiting(csr); a.Request != "" {
+	if a.Request = j.waiting(csr).request; a.Request != "" {
 		j.publish(ctx, a)
 	}
 }

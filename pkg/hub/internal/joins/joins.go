@@ -81,10 +81,17 @@ type Config struct {
 	Authority func() (tls.Certificate, error)
 	// Validity of certificates that Authority signs; required. Rejoin is how long after the end of its certificate a device may come back.
 	Validity, Rejoin time.Duration
-	// Registerer gets the metric workwire_hub_join_requests_total; default none.
+	// Registerer gets the metrics workwire_hub_join_requests_total, workwire_hub_revoked_certificates and
+	// workwire_hub_revocation_list_untaken; default none.
 	Registerer prometheus.Registerer
 	// Logger gets a line for each cluster that is let in or refused, at most 10 a second; default slog.Default().
 	Logger *slog.Logger
+}
+
+// asked is who waits for a CertificateSigningRequest.
+type asked struct {
+	request     string // its id
+	certificate []byte // PEM, that its ManagedCluster was made with; nil if it is yet to be issued
 }
 
 // Joins answers requests. Its methods are safe for concurrent use.
@@ -96,6 +103,8 @@ type Joins struct {
 	answers    flowcontrol.RateLimiter
 	lines      flowcontrol.RateLimiter
 	results    *prometheus.CounterVec
+	revoked    prometheus.Gauge // certificates on the revocation list
+	untaken    prometheus.Gauge // 1 while the broker has not taken the list
 	queue      workqueue.TypedRateLimitingInterface[string] // names of CertificateSigningRequests
 	csrs       cache.SharedIndexInformer
 	latest     cache.MutationCache // csrs, with what was written and not seen yet: nothing is signed twice
@@ -107,7 +116,7 @@ type Joins struct {
 	revoking sync.Mutex    // held while it is revised
 
 	mu    sync.Mutex
-	asked map[string]string  // guarded by mu: the request that waits for a CertificateSigningRequest
+	asked map[string]asked   // guarded by mu: who waits for a CertificateSigningRequest, by its name
 	gone  []enrolment.Holder // guarded by mu: who was revoked and is deleted, and may not be on the list yet
 }
 
@@ -125,11 +134,13 @@ func New(cfg Config) (*Joins, error) {
 		cfg: cfg, topics: topics, challenges: enrolment.NewChallenges(), requests: make(chan enrolment.Proven, queued),
 		answers: flowcontrol.NewTokenBucketRateLimiter(perSec, 2*perSec), lines: flowcontrol.NewTokenBucketRateLimiter(10, 50),
 		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](100*time.Millisecond, 30*time.Second)),
-		asked: make(map[string]string), revised: make(chan struct{}, 1),
+		asked: make(map[string]asked), revised: make(chan struct{}, 1),
 		results: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: "workwire", Subsystem: "hub", Name: "join_requests_total",
 			Help: "Requests of clusters to join or to renew a certificate, by what became of them: Issued, Invalid, Dropped, or the reason of docs/join.md.",
 		}, []string{"result"}),
+		revoked: gauge("revoked_certificates", "Certificates of clusters that are revoked and have not expired."),
+		untaken: gauge("revocation_list_untaken", "1 while the broker has not taken the revocation list, so that revoked clusters may still be connected; else 0."),
 	}
 	j.csrs = cache.NewSharedIndexInformer(cache.NewFilteredListWatchFromClient(cfg.Certificates.RESTClient(), "certificatesigningrequests", "",
 		func(o *metav1.ListOptions) {
@@ -164,12 +175,18 @@ func New(cfg Config) (*Joins, error) {
 		_, err = cfg.Clusters.AddEventHandler(j.changed)
 	}
 	if err == nil && cfg.Registerer != nil {
-		err = cfg.Registerer.Register(j.results)
+		for _, collector := range []prometheus.Collector{j.results, j.revoked, j.untaken} {
+			err = errors.Join(err, cfg.Registerer.Register(collector))
+		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("joins: %w", err)
 	}
 	return j, nil
+}
+
+func gauge(name, help string) prometheus.Gauge {
+	return prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "workwire", Subsystem: "hub", Name: name, Help: help})
 }
 
 // Run answers requests until ctx ends; it returns nil then, when everything that it started has ended. It must be called once.
@@ -287,18 +304,25 @@ func (j *Joins) deleted(object any) {
 	}
 }
 
-// wait notes that a request waits for a CertificateSigningRequest.
-func (j *Joins) wait(csr, request string) {
+// wait notes who waits for a CertificateSigningRequest.
+func (j *Joins) wait(csr string, a asked) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.asked[csr] = request
+	j.asked[csr] = a
 }
 
-// waiting returns the request that waits for a CertificateSigningRequest, and forgets it; empty for none.
-func (j *Joins) waiting(csr string) string {
+// waiting returns who waits for a CertificateSigningRequest, and forgets it; nothing if nobody does.
+func (j *Joins) waiting(csr string) asked {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	request := j.asked[csr]
+	a := j.asked[csr]
 	delete(j.asked, csr)
-	return request
+	return a
+}
+
+// prepared returns the certificate that a ManagedCluster was made with, for its CertificateSigningRequest; nil if there is none.
+func (j *Joins) prepared(csr string) []byte {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.asked[csr].certificate
 }

@@ -15,16 +15,16 @@ import (
 
 // TestDeletedRequests: nobody waits for a CertificateSigningRequest that somebody has deleted.
 func TestDeletedRequests(t *testing.T) {
-	j := &Joins{asked: map[string]string{}}
+	j := &Joins{asked: map[string]asked{}}
 	csr := func(name string) *certificatesv1.CertificateSigningRequest {
 		return &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	}
 	for _, name := range []string{"seen", "missed", "stays"} {
-		j.wait(name, "request-of-"+name)
+		j.wait(name, asked{request: "request-of-" + name})
 	}
 	j.deleted(csr("seen"))
 	j.deleted(cache.DeletedFinalStateUnknown{Obj: csr("missed")})
-	if len(j.asked) != 1 || j.asked["stays"] != "request-of-stays" {
+	if len(j.asked) != 1 || j.asked["stays"].request != "request-of-stays" {
 		t.Errorf("waiting: %v", j.asked)
 	}
 }

@@ -2,6 +2,7 @@ package joins
 
 import (
 	"context"
+	"crypto/ecdsa"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -29,11 +30,13 @@ func (j *Joins) answer(ctx context.Context, p enrolment.Proven) enrolment.Answer
 		return enrolment.Answer{Request: p.ID, Reason: enrolment.Challenged, Challenge: j.challenges.New(p.DeviceHash, now)}
 	}
 	name := csrName(p)
-	verdict, first, err := j.admit(ctx, p, now)
+	verdict, first, certificate, err := j.admit(ctx, p, now)
 	if err == nil && verdict.Reason == "" {
+		j.wait(name, asked{request: p.ID, certificate: certificate})
 		err = j.ask(ctx, p, name, verdict.Approve, first)
 	}
 	if err != nil {
+		j.waiting(name)
 		if !j.quiet() {
 			j.cfg.Logger.Warn("a cluster that may join was not registered", "cluster", p.Cluster, "error", err)
 		}
@@ -42,7 +45,6 @@ func (j *Joins) answer(ctx context.Context, p enrolment.Proven) enrolment.Answer
 	if verdict.Reason != "" {
 		return enrolment.Answer{Request: p.ID, Reason: verdict.Reason, Message: verdict.Message}
 	}
-	j.wait(name, p.ID)
 	j.queue.Add(name) // it may have been answered before
 	if verdict.Approve {
 		return enrolment.Answer{Request: p.ID}
@@ -83,8 +85,8 @@ func csrName(p enrolment.Proven) string {
 }
 
 // admit decides about a request, and makes the ManagedCluster or has it remember the device. first reports that the cluster has
-// had no certificate.
-func (j *Joins) admit(ctx context.Context, p enrolment.Proven, now time.Time) (verdict enrolment.Verdict, first bool, err error) {
+// had no certificate. certificate is the one that the ManagedCluster says it has, if it was made so.
+func (j *Joins) admit(ctx context.Context, p enrolment.Proven, now time.Time) (verdict enrolment.Verdict, first bool, certificate []byte, err error) {
 	grant := j.grant(p.Token)
 	if grant != nil {
 		// One at a time: a token must not be used once more than it may.
@@ -95,11 +97,16 @@ func (j *Joins) admit(ctx context.Context, p enrolment.Proven, now time.Time) (v
 	known := knownOf(cluster)
 	verdict = enrolment.Decide(p, grant, j.used(p), known, j.cfg.Rejoin, now)
 	if verdict.Register {
-		if err := j.remember(ctx, p, cluster, grant); err != nil {
-			return verdict, false, fmt.Errorf("register the cluster: %w", err)
+		if cluster == nil {
+			certificate, err = j.create(ctx, p, grant)
+		} else {
+			err = j.remember(ctx, p, cluster, grant)
+		}
+		if err != nil {
+			return verdict, false, nil, fmt.Errorf("register the cluster: %w", err)
 		}
 	}
-	return verdict, known.Device != p.DeviceHash || known.Expires.IsZero(), nil
+	return verdict, known.Device != p.DeviceHash || known.Expires.IsZero(), certificate, nil
 }
 
 // ask makes the CertificateSigningRequest of a request, unless it is there, and perhaps approves it.
@@ -124,24 +131,48 @@ func (j *Joins) ask(ctx context.Context, p enrolment.Proven, name string, approv
 	return nil
 }
 
-// remember makes the ManagedCluster, or writes the device to the one that is there.
-func (j *Joins) remember(ctx context.Context, p enrolment.Proven, cluster *clusterv1.ManagedCluster, grant *enrolment.Grant) error {
-	clusters := j.cfg.Writer.ClusterV1().ManagedClusters()
+// create makes the ManagedCluster of a request. If the token lets it in and the authority is here, it is made with its certificate, which is
+// noted before anybody has it, as [Joins.issued] would by one more write.
+func (j *Joins) create(ctx context.Context, p enrolment.Proven, grant *enrolment.Grant) (certificate []byte, err error) {
+	cluster := &clusterv1.ManagedCluster{
+		ObjectMeta: metav1.ObjectMeta{Name: string(p.Cluster), Labels: labelsOf(grant), Annotations: map[string]string{v1alpha1.DeviceAnnotationKey: p.DeviceHash}},
+		// As it would become by two more writes: the token lets it in, and nobody has heard from it.
+		Spec: clusterv1.ManagedClusterSpec{HubAcceptsClient: grant.Approve, Taints: []clusterv1.Taint{
+			{Key: clusterv1.ManagedClusterTaintUnreachable, Effect: clusterv1.TaintEffectNoSelect, TimeAdded: metav1.NewTime(time.Now().Truncate(time.Second))},
+		}},
+	}
+	if j.cfg.Authority != nil && grant.Approve {
+		parsed, err := enrolment.CheckCSR(p.CSR, p.Cluster)
+		if err != nil {
+			return nil, err
+		}
+		if certificate, err = j.issue(p.Cluster, parsed.PublicKey.(*ecdsa.PublicKey)); err != nil { // as CheckCSR has found
+			return nil, err
+		}
+		cert, err := read(certificate)
+		if err != nil {
+			return nil, err
+		}
+		noted, _ := enrolment.Note(nil, enrolment.IssuedOf(string(j.cfg.Source), cert), time.Now())
+		maps.Copy(cluster.Annotations, annotations(cert, noted))
+	}
+	created, err := j.cfg.Writer.ClusterV1().ManagedClusters().Create(ctx, cluster, metav1.CreateOptions{})
+	if err != nil {
+		return nil, err
+	}
+	j.cfg.Clusters.Created(created)
+	return certificate, nil
+}
+
+// labelsOf returns the labels of a ManagedCluster that joins with a token.
+func labelsOf(grant *enrolment.Grant) map[string]string {
 	labels := map[string]string{v1alpha1.JoinTokenLabelKey: grant.ID()}
 	maps.Copy(labels, grant.Labels)
-	if cluster == nil {
-		created, err := clusters.Create(ctx, &clusterv1.ManagedCluster{
-			ObjectMeta: metav1.ObjectMeta{Name: string(p.Cluster), Labels: labels, Annotations: map[string]string{v1alpha1.DeviceAnnotationKey: p.DeviceHash}},
-			// As it would become by two more writes: the token lets it in, and nobody has heard from it.
-			Spec: clusterv1.ManagedClusterSpec{HubAcceptsClient: grant.Approve, Taints: []clusterv1.Taint{
-				{Key: clusterv1.ManagedClusterTaintUnreachable, Effect: clusterv1.TaintEffectNoSelect, TimeAdded: metav1.NewTime(time.Now().Truncate(time.Second))},
-			}},
-		}, metav1.CreateOptions{})
-		if err == nil {
-			j.cfg.Clusters.Created(created)
-		}
-		return err
-	}
+	return labels
+}
+
+// remember writes the device to the ManagedCluster that is there.
+func (j *Joins) remember(ctx context.Context, p enrolment.Proven, cluster *clusterv1.ManagedCluster, grant *enrolment.Grant) error {
 	annotations := map[string]any{v1alpha1.DeviceAnnotationKey: p.DeviceHash, v1alpha1.CertificateExpiresAnnotationKey: nil}
 	if cluster.Annotations[v1alpha1.DeviceAnnotationKey] != p.DeviceHash {
 		j.revoking.Lock()
@@ -152,12 +183,12 @@ func (j *Joins) remember(ctx context.Context, p enrolment.Proven, cluster *clust
 		annotations[v1alpha1.CertificatesAnnotationKey] = nil
 	}
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"resourceVersion": cluster.ResourceVersion, "labels": labels, "annotations": annotations,
+		"resourceVersion": cluster.ResourceVersion, "labels": labelsOf(grant), "annotations": annotations,
 	}})
 	if err != nil {
 		return err
 	}
-	written, err := clusters.Patch(ctx, cluster.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	written, err := j.cfg.Writer.ClusterV1().ManagedClusters().Patch(ctx, cluster.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 	if err == nil {
 		j.cfg.Clusters.Wrote(written)
 	}

@@ -85,9 +85,11 @@ func (j *Joins) keepRevocations(ctx context.Context) {
 		j.revoking.Lock()
 		crl, err := j.reviseRevocations(ctx, nil)
 		j.revoking.Unlock()
+		taken := err == nil
 		if err == nil {
-			err = j.sendRevocations(ctx, crl)
+			taken, err = j.sendRevocations(ctx, crl)
 		}
+		j.untaken.Set(map[bool]float64{false: 1}[taken])
 		if err != nil && ctx.Err() == nil {
 			if !j.quiet() && !errors.Is(err, transport.ErrNotConnected) {
 				j.cfg.Logger.Warn("the revocation list was not brought to the broker, retrying", "error", err)
@@ -136,6 +138,7 @@ func (j *Joins) reviseRevocations(ctx context.Context, more []enrolment.RevokedC
 			return nil, fmt.Errorf("write the ConfigMap %s: %w", v1alpha1.RevocationsConfigMap, err)
 		}
 	}
+	j.revoked.Set(float64(len(next.Revoked)))
 	return next.crl, nil
 }
 
@@ -227,20 +230,20 @@ func (j *Joins) storeRevocations(ctx context.Context, stored *corev1.ConfigMap, 
 	return err
 }
 
-// sendRevocations sends a revocation list to the broker, which takes it in place of the one before.
-func (j *Joins) sendRevocations(ctx context.Context, crl []byte) error {
+// sendRevocations sends a revocation list to the broker, which takes it in place of the one before. taken reports whether it has, or there is
+// nothing to take.
+func (j *Joins) sendRevocations(ctx context.Context, crl []byte) (taken bool, err error) {
 	if crl == nil {
-		return nil
+		return true, nil
 	}
 	e := cloudevents.New()
 	e.SetID(enrolment.NewID())
 	e.SetType("dev.workwire.v1alpha1.joins.status.update_request")
 	e.SetSource(string(j.cfg.Source))
 	if err := e.SetData("application/pkix-crl", crl); err != nil {
-		return err
+		return false, err
 	}
 	var nobody bool
-	var err error
 	if t, ok := j.cfg.Transport.(transport.SubscriberReporter); ok {
 		nobody, err = t.PublishReporting(ctx, j.topics.Revocations(), e)
 	} else {
@@ -252,7 +255,7 @@ func (j *Joins) sendRevocations(ctx context.Context, crl []byte) error {
 	if nobody {
 		j.cfg.Logger.Warn("this broker takes no revocation lists from hubs: give it the one in the ConfigMap, see docs/join.md", "configMap", v1alpha1.RevocationsConfigMap)
 	}
-	return err
+	return err == nil && !nobody, err
 }
 
 // retire revokes the certificates of a device in whose place another one joins. The caller holds revoking, until the ManagedCluster has them no
