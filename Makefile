@@ -11,8 +11,9 @@ CONTROLPLANE_LDFLAGS := -s -w -X k8s.io/component-base/version.gitVersion=$(KUBE
 
 export CGO_ENABLED ?= 0
 # For everything alike, so that building, vetting and testing share their cache. Without gRPC's traces, which use
-# html/template, the linker leaves out the methods that nothing calls: an agent is 22 % smaller.
-export GOFLAGS := $(shell go env GOFLAGS) -trimpath -tags=grpcnotrace
+# html/template, the linker leaves out the methods that nothing calls: an agent is 22 % smaller. What is left out of the binaries for debuggers
+# is not made either, which is a tenth of the time.
+export GOFLAGS := $(shell go env GOFLAGS) -trimpath -tags=grpcnotrace -gcflags=all=-dwarf=false
 
 ##@ Run it
 

@@ -2,8 +2,8 @@
 # Runs the tests of every module, and says at the end how many passed and what was left out for want of
 # which program. make test runs it. make check runs it with --all: with the race detector where the tests run our
 # code, and no program left out; with TESTED=1, which says that make test has passed here without those programs, what
-# would run once more in the same way is left out. Then it runs it with --alone: hostile clients, which measures time, and a minute
-# of random faults. make unit runs it with --unit: the packages whose tests start no other program.
+# would run once more in the same way is left out. Then it runs it with --alone: hostile clients, which measures time. make unit runs it with
+# --unit: the packages whose tests start no other program.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 mode=${1:-}
@@ -39,7 +39,7 @@ beside=(
 export CONTROLPLANE_BIN=$PWD/bin/controlplane
 if [ "$mode" = --alone ]; then
 	export WORKWIRE_TEST_ALL=1
-	exec bin/testrun "go test $flags $hostile -for 1m" "go test $flags ./test/faults -run ^TestSoak\$ -soak 1m -seed 521"
+	exec bin/testrun "go test $flags $hostile -for 1m"
 fi
 if [ "$mode" != --all ]; then
 	exec bin/testrun "go test $flags -p $atOnce $deploy ${slow[*]} ${rest[*]}" beside "${beside[@]}"
@@ -47,15 +47,15 @@ fi
 hack/helm.sh >/dev/null
 export WORKWIRE_TEST_ALL=1
 if [ -n "${TESTED:-}" ]; then
+	# having PATTERN FILES...: of the packages in rest, those with such files (options of grep) that have the pattern.
+	having() { comm -12 <(printf '%s\n' "${rest[@]}" | sort) <(grep -rlE "$@" . | xargs -n 1 dirname | sort -u); }
+	# The race detector runs where goroutines of ours meet: in the packages that start some, and where hub and agents run together.
+	mapfile -t goroutines < <(having '^\s*(defer )?go (func|[a-zA-Z_.]+\()|\.Go\(' --include='*.go' --exclude-dir={kit,sim,cmd,deploy,hack,bench,examples})
+	mapfile -t programs < <(having 'StartMosquitto|(broker|postgres|mosquitto)kit\.|kit\.[A-Z][A-Za-z]+\.Require\(' --include='*_test.go' | grep -vxF "$(printf '%s\n' "${goroutines[@]}")")
 	beside=("go test $flags ./test/faults -run ^TestHubInPostgreSQL\$" "go test $flags $deploy -run 'Helm|Chart|InstallationGuide|NetworkPolicies|PinnedImages|QuickStart'"
-		"go test -C controlplane $flags -count=1 ./test -run 'Hub|Life|Spoke|Database|BrokenResult|Nothing' -skip ./etcd" "go test $flags ./cmd/workctl -run 'Krew|ManPages'")
+		"go test -C controlplane $flags -count=1 ./test -run 'Hub|Life|Spoke|Database|BrokenResult|Nothing' -skip ./etcd" "go test $flags -p 1 ${programs[*]}")
 	deploy=""
-	# The race detector finds nothing in these, which read files, run programs and API servers from outside, run in one thread, or are pure; and
-	# nothing that it does not find in test/integration in those that run hub and agent for an example.
-	outside='cmd|deploy|docs|examples|hack|test/(examples|sim|upgrade|kit/controlplane)'
-	pure='pkg/(apis|wire|workstate|overrides|ctl/(cli|preview|render|wrap)|runtime/(expression|logging|memory|redaction|required|yamlfile)|transport/(config|topicfilter)'
-	pure+='|hub/(previews|revisions|internal/rollout)|agent/(policy|internal/(feedback|conditionrules|jsonpath|object|order|questions|strategy/(plan|fields|ignore|ownership)))|security/enrolment)'
-	mapfile -t rest < <(printf '%s\n' "${rest[@]}" | grep -vE "^\./($outside|$pure)(/|\$)")
+	rest=("${goroutines[@]}" ./test/{clusters,rollout,shards})
 fi
 # What these tests build is what make build has built, without cgo.
 exec bin/testrun "env CGO_ENABLED=1 go test $flags -race -p $atOnce -exec 'env CGO_ENABLED=0' $deploy ${slow[*]} ${rest[*]}" beside "${beside[@]}"

@@ -30,12 +30,12 @@ const around = " --set monitoring.enabled=true,networkPolicy.restrictEgress=true
 
 // components are those that the chart offers as values and the examples do not have.
 var components = map[string][]string{
-	"agent": {"ocm-rights", "impersonation", "restrict-egress", "trusted-keys", "owner-policy", "signing", "unseal", "cluster-claims"}, "hub": {"restrict-egress", "signing", "trusted-agents", "sealing", "join", "cluster-profiles", "dashboard", "dashboard-service"},
+	"agent": {"ocm-rights", "impersonation", "restrict-egress", "trusted-keys", "owner-policy", "signing", "unseal"}, "hub": {"restrict-egress", "signing", "trusted-agents", "sealing", "join", "cluster-profiles", "dashboard", "dashboard-service"},
 }
 
 // keyed are the flags for signed specs and statuses, and sealed data.
 var keyed = map[string]string{
-	"agent": " --set agent.trustedKeys=work-agent-trusted-keys,agent.policy=work-agent-policy,agent.signing.secret=work-agent-signing,agent.unseal.secret=work-agent-unseal,agent.clusterClaims=true",
+	"agent": " --set agent.trustedKeys=work-agent-trusted-keys,agent.policy=work-agent-policy,agent.signing.secret=work-agent-signing,agent.unseal.secret=work-agent-unseal",
 	"hub": " --set hub.signing.secret=work-hub-signing,hub.trustedAgents=work-hub-trusted-agents,hub.sealing.keys=work-hub-seal-keys" +
 		",hub.join.enabled=true,hub.join.authoritySecret=work-hub-join-authority,hub.clusterProfiles.namespace=cluster-inventory",
 }
@@ -99,6 +99,29 @@ func TestJoinOfTheChart(t *testing.T) {
 	}
 	if _, stderr, err := c.try(alone + ",agent.join.token=hunter2"); err == nil || !strings.Contains(stderr, "token") {
 		t.Errorf("with no token: %v %s", err, stderr)
+	}
+}
+
+// TestClaimsOfTheChart: agent.clusterClaims adds what kustomize has for ClusterClaims, and nothing else.
+func TestClaimsOfTheChart(t *testing.T) {
+	c := newCopy(t)
+	c.helm()
+	template := "helm template workwire deploy/helm/workwire " + parts["agent"]
+	with, without := objectsOf(t, []byte(c.run(template+" --set agent.clusterClaims=true"))), objectsOf(t, []byte(c.run(template)))
+	claims := objectsOf(t, []byte(c.run("kubectl kustomize deploy/kustomize/agent/cluster-claims")))
+	for key := range claims {
+		level(t, claims[key])
+		if with[key] == nil || without[key] != nil {
+			t.Errorf("%s: with agent.clusterClaims %v, without %v", key, with[key] != nil, without[key] != nil)
+			continue
+		}
+		level(t, with[key])
+		if diff := cmp.Diff(claims[key], with[key]); diff != "" {
+			t.Errorf("%s: kustomize (-) and Helm (+) differ:\n%s", key, diff)
+		}
+	}
+	if len(claims) != 1 || len(with) != len(without)+1 {
+		t.Errorf("%d definitions; %d objects, %d without", len(claims), len(with), len(without))
 	}
 }
 

@@ -41,9 +41,9 @@ type simulated struct {
 	stop    func()
 }
 
-func (w *joining) simulate(name wire.ClusterName, token enrolment.Token) *simulated {
+func (w *joining) simulate(name wire.ClusterName, token string) *simulated {
 	return &simulated{joining: w, name: name, secrets: fake.NewSimpleClientset(&corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Name: "join", Namespace: "default"}, Data: map[string][]byte{membership.TokenKey: []byte(token.String())},
+		ObjectMeta: metav1.ObjectMeta{Name: "join", Namespace: "default"}, Data: map[string][]byte{membership.TokenKey: []byte(token)},
 	}).CoreV1().Secrets("default")}
 }
 
@@ -188,7 +188,7 @@ func TestAuthorityReplaced(t *testing.T) {
 	group, ctx := errgroup.WithContext(t.Context())
 	group.SetLimit(50)
 	for i := range all {
-		all[i] = w.simulate(wire.ClusterName(fmt.Sprintf("%s%d", prefix, i)), token)
+		all[i] = w.simulate(wire.ClusterName(fmt.Sprintf("%s%d", prefix, i)), token.String())
 		group.Go(func() error { return all[i].join(ctx) })
 	}
 	kit.NoError(t, group.Wait())
@@ -245,7 +245,7 @@ func TestAuthorityIsTold(t *testing.T) {
 	w := newJoining(t, nil)
 	prefix := kit.Unique("told") + "-"
 	token := w.token("", func(g *enrolment.Grant) { g.Clusters, g.Prefix, g.Uses = nil, prefix, 2 })
-	present, away := w.simulate(wire.ClusterName(prefix+"present"), token), w.simulate(wire.ClusterName(prefix+"away"), token)
+	present, away := w.simulate(wire.ClusterName(prefix+"present"), token.String()), w.simulate(wire.ClusterName(prefix+"away"), token.String())
 	t.Cleanup(func() {
 		for _, s := range []*simulated{present, away} {
 			_ = w.clusters.ClusterV1().ManagedClusters().Delete(context.Background(), string(s.name), metav1.DeleteOptions{})

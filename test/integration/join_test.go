@@ -369,11 +369,12 @@ func TestManyJoin(t *testing.T) {
 		selector := metav1.ListOptions{LabelSelector: v1alpha1.JoinTokenLabelKey + "=" + token.ID()}
 		_ = w.clusters.ClusterV1().ManagedClusters().DeleteCollection(context.Background(), metav1.DeleteOptions{}, selector)
 	})
+	text := token.String()
 	began := time.Now()
 	group, ctx := errgroup.WithContext(t.Context())
 	group.SetLimit(50)
 	for i := range *joins {
-		group.Go(func() error { return w.simulate(wire.ClusterName(fmt.Sprintf("%s%d", prefix, i)), token).join(ctx) })
+		group.Go(func() error { return w.simulate(wire.ClusterName(fmt.Sprintf("%s%d", prefix, i)), text).join(ctx) })
 	}
 	kit.NoError(t, group.Wait())
 	took := time.Since(began)

@@ -26,9 +26,10 @@ import (
 	"golang.org/x/sync/errgroup"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	certificatesv1client "k8s.io/client-go/kubernetes/typed/certificates/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/cache"
@@ -54,9 +55,6 @@ const (
 	keptDone = time.Hour          // CertificateSigningRequests that are decided
 	keptOpen = 7 * 24 * time.Hour // CertificateSigningRequests that nobody approves
 )
-
-// byToken is the index of ManagedClusters by the token that they have joined with.
-const byToken = "join-token"
 
 // Config configures [Joins].
 type Config struct {
@@ -103,14 +101,16 @@ type Joins struct {
 	answers    flowcontrol.RateLimiter
 	lines      flowcontrol.RateLimiter
 	results    *prometheus.CounterVec
-	revoked    prometheus.Gauge // certificates on the revocation list
-	untaken    prometheus.Gauge // 1 while the broker has not taken the list
+	revoked    prometheus.Gauge                             // certificates on the revocation list
+	untaken    prometheus.Gauge                             // 1 while the broker has not taken the list
 	queue      workqueue.TypedRateLimitingInterface[string] // names of CertificateSigningRequests
 	csrs       cache.SharedIndexInformer
 	latest     cache.MutationCache // csrs, with what was written and not seen yet: nothing is signed twice
 	tokens     cache.SharedIndexInformer
 
-	registering sync.Mutex // held while a cluster joins with a token
+	uses        *uses
+	counted     cache.InformerSynced // uses knows all clusters
+	registering sync.Mutex           // held while a cluster joins with a token
 
 	revised  chan struct{} // holds a token when the revocation list may have changed, or the broker may not have it
 	revoking sync.Mutex    // held while it is revised
@@ -134,7 +134,7 @@ func New(cfg Config) (*Joins, error) {
 		cfg: cfg, topics: topics, challenges: enrolment.NewChallenges(), requests: make(chan enrolment.Proven, queued),
 		answers: flowcontrol.NewTokenBucketRateLimiter(perSec, 2*perSec), lines: flowcontrol.NewTokenBucketRateLimiter(10, 50),
 		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](100*time.Millisecond, 30*time.Second)),
-		asked: make(map[string]asked), revised: make(chan struct{}, 1),
+		asked: make(map[string]asked), uses: newUses(), revised: make(chan struct{}, 1),
 		results: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: "workwire", Subsystem: "hub", Name: "join_requests_total",
 			Help: "Requests of clusters to join or to renew a certificate, by what became of them: Issued, Invalid, Dropped, or the reason of docs/join.md.",
@@ -142,11 +142,20 @@ func New(cfg Config) (*Joins, error) {
 		revoked: gauge("revoked_certificates", "Certificates of clusters that are revoked and have not expired."),
 		untaken: gauge("revocation_list_untaken", "1 while the broker has not taken the revocation list, so that revoked clusters may still be connected; else 0."),
 	}
-	j.csrs = cache.NewSharedIndexInformer(cache.NewFilteredListWatchFromClient(cfg.Certificates.RESTClient(), "certificatesigningrequests", "",
-		func(o *metav1.ListOptions) {
-			o.FieldSelector = fields.OneTermEqualSelector("spec.signerName", v1alpha1.AgentSignerName).String()
-			o.LabelSelector = v1alpha1.SourceLabelKey + "=" + string(cfg.Source)
-		}), &certificatesv1.CertificateSigningRequest{}, 0, nil)
+	// By the typed client, which reads protobuf.
+	csrs, ours := cfg.Certificates.CertificateSigningRequests(), func(o metav1.ListOptions) metav1.ListOptions {
+		o.FieldSelector = fields.OneTermEqualSelector("spec.signerName", v1alpha1.AgentSignerName).String()
+		o.LabelSelector = v1alpha1.SourceLabelKey + "=" + string(cfg.Source)
+		return o
+	}
+	j.csrs = cache.NewSharedIndexInformer(&cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			return csrs.List(ctx, ours(o))
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			return csrs.Watch(ctx, ours(o))
+		},
+	}, &certificatesv1.CertificateSigningRequest{}, 0, nil)
 	j.tokens = cache.NewSharedIndexInformer(cache.NewFilteredListWatchFromClient(cfg.Core.RESTClient(), "secrets", cfg.Namespace,
 		func(o *metav1.ListOptions) {
 			o.FieldSelector = fields.OneTermEqualSelector("type", v1alpha1.JoinTokenSecretType).String()
@@ -159,12 +168,7 @@ func New(cfg Config) (*Joins, error) {
 	j.latest = cache.NewIntegerResourceVersionMutationCache(klog.Background(), j.csrs.GetStore(), j.csrs.GetIndexer(), time.Minute, false)
 	_, err = j.csrs.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: changed, UpdateFunc: func(_, object any) { changed(object) }, DeleteFunc: j.deleted})
 	if err == nil {
-		err = cfg.Clusters.AddIndexers(cache.Indexers{byToken: func(object any) ([]string, error) {
-			if m, err := meta.Accessor(object); err == nil && m.GetLabels()[v1alpha1.JoinTokenLabelKey] != "" {
-				return []string{m.GetLabels()[v1alpha1.JoinTokenLabelKey]}, nil
-			}
-			return nil, nil
-		}, revokedClusters: func(object any) ([]string, error) {
+		err = cfg.Clusters.AddIndexers(cache.Indexers{revokedClusters: func(object any) ([]string, error) {
 			if cluster, ok := object.(*clusterv1.ManagedCluster); ok && isRevoked(cluster) {
 				return []string{"true"}, nil
 			}
@@ -172,7 +176,13 @@ func New(cfg Config) (*Joins, error) {
 		}})
 	}
 	if err == nil {
-		_, err = cfg.Clusters.AddEventHandler(j.changed)
+		var clusters cache.ResourceEventHandlerRegistration
+		if clusters, err = cfg.Clusters.AddEventHandler(func(before, after *clusterv1.ManagedCluster) {
+			j.count(cmp.Or(after, before))
+			j.changed(before, after)
+		}); err == nil {
+			j.counted = clusters.HasSynced
+		}
 	}
 	if err == nil && cfg.Registerer != nil {
 		for _, collector := range []prometheus.Collector{j.results, j.revoked, j.untaken} {
@@ -199,7 +209,7 @@ func (j *Joins) Run(ctx context.Context) error {
 		j.queue.ShutDown()
 		return nil
 	})
-	if !cache.WaitForCacheSync(ctx.Done(), j.csrs.HasSynced, j.tokens.HasSynced) || !j.cfg.Clusters.WaitForSync(ctx) {
+	if !cache.WaitForCacheSync(ctx.Done(), j.csrs.HasSynced, j.tokens.HasSynced, j.counted) || !j.cfg.Clusters.WaitForSync(ctx) {
 		return group.Wait()
 	}
 	for range workers {

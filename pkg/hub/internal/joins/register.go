@@ -52,17 +52,13 @@ func (j *Joins) answer(ctx context.Context, p enrolment.Proven) enrolment.Answer
 	return enrolment.Answer{Request: p.ID, Reason: enrolment.WaitForApproval, Message: "kubectl certificate approve " + name}
 }
 
-// used returns how many other clusters have joined with the token of a request.
-func (j *Joins) used(p enrolment.Proven) (n int) {
-	if p.Token == "" {
-		return 0
+// count notes the token that a cluster has joined with, as it was last seen or written here.
+func (j *Joins) count(cluster *clusterv1.ManagedCluster) {
+	token := ""
+	if latest, ok := j.cfg.Clusters.Latest(types.NamespacedName{Name: cluster.Name}); ok {
+		token = latest.Labels[v1alpha1.JoinTokenLabelKey]
 	}
-	for _, cluster := range j.cfg.Clusters.LatestList(byToken, p.Token) {
-		if cluster.Name != string(p.Cluster) {
-			n++
-		}
-	}
-	return n
+	j.uses.set(cluster.Name, token)
 }
 
 // knownOf returns what a ManagedCluster, nil if there is none, says of who has joined as it.
@@ -95,7 +91,7 @@ func (j *Joins) admit(ctx context.Context, p enrolment.Proven, now time.Time) (v
 	}
 	cluster, _ := j.cfg.Clusters.Latest(types.NamespacedName{Name: string(p.Cluster)})
 	known := knownOf(cluster)
-	verdict = enrolment.Decide(p, grant, j.used(p), known, j.cfg.Rejoin, now)
+	verdict = enrolment.Decide(p, grant, j.uses.besides(p.Token, string(p.Cluster)), known, j.cfg.Rejoin, now)
 	if verdict.Register {
 		if cluster == nil {
 			certificate, err = j.create(ctx, p, grant)
@@ -161,6 +157,7 @@ func (j *Joins) create(ctx context.Context, p enrolment.Proven, grant *enrolment
 		return nil, err
 	}
 	j.cfg.Clusters.Created(created)
+	j.count(created)
 	return certificate, nil
 }
 
@@ -191,6 +188,7 @@ func (j *Joins) remember(ctx context.Context, p enrolment.Proven, cluster *clust
 	written, err := j.cfg.Writer.ClusterV1().ManagedClusters().Patch(ctx, cluster.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 	if err == nil {
 		j.cfg.Clusters.Wrote(written)
+		j.count(written)
 	}
 	return err
 }
