@@ -1,11 +1,13 @@
 package serve
 
 import (
-	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/pflag"
 )
@@ -39,27 +41,41 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 }
 
 // Enabled reports whether the listener is enabled.
-func (o *Options) Enabled() bool { return o.Address != "" && o.Address != "0" }
+func (o *Options) Enabled() bool { return Enabled(o.Address) }
 
 // Validate returns an error for each invalid flag. It reads no files.
 func (o *Options) Validate() []error {
-	if !o.Enabled() {
+	return ValidateListener("listen", o.Address, map[string]string{"cert-file": o.CertFile, "key-file": o.KeyFile, "token-file": o.TokenFile})
+}
+
+// Enabled reports whether an address is one to listen on: it is neither empty nor 0.
+func Enabled(address string) bool { return address != "" && address != "0" }
+
+// ValidateListener returns an error for each fault of the flags --PREFIX-address and --PREFIX-FILE, of which there are at least cert-file and
+// key-file. Those two belong together, and all are required for an address that other machines can reach. It reads no files.
+func ValidateListener(prefix, address string, files map[string]string) []error {
+	if !Enabled(address) {
 		return nil
 	}
 	var errs []error
-	if (o.CertFile == "") != (o.KeyFile == "") {
-		errs = append(errs, errors.New("--listen-cert-file and --listen-key-file: set both or neither"))
+	if (files["cert-file"] == "") != (files["key-file"] == "") {
+		errs = append(errs, fmt.Errorf("--%[1]s-cert-file and --%[1]s-key-file: set both or neither", prefix))
 	}
-	host, port, err := net.SplitHostPort(o.Address)
+	host, port, err := net.SplitHostPort(address)
 	if err != nil {
-		return append(errs, fmt.Errorf("--listen-address must be host:port, such as 127.0.0.1:8080, or 0 to disable the listener, got %q", o.Address))
+		return append(errs, fmt.Errorf("--%s-address must be host:port, such as 127.0.0.1:8080, or 0 to disable the listener, got %q", prefix, address))
 	}
 	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
-		errs = append(errs, fmt.Errorf("--listen-address %q must have a port from 0 to 65535, got %q", o.Address, port))
+		errs = append(errs, fmt.Errorf("--%s-address %q must have a port from 0 to 65535, got %q", prefix, address, port))
 	}
-	if !IsLoopback(host) && (o.CertFile == "" || o.KeyFile == "" || o.TokenFile == "") {
-		errs = append(errs, fmt.Errorf("--listen-address %q is reachable from other machines: set --listen-cert-file, "+
-			"--listen-key-file and --listen-token-file, or listen on 127.0.0.1:%s", o.Address, port))
+	if slices.Contains(slices.Collect(maps.Values(files)), "") && !IsLoopback(host) {
+		var flags []string
+		for _, file := range slices.Sorted(maps.Keys(files)) {
+			flags = append(flags, "--"+prefix+"-"+file)
+		}
+		last := len(flags) - 1
+		errs = append(errs, fmt.Errorf("--%s-address %q is reachable from other machines: set %s and %s, or listen on 127.0.0.1:%s",
+			prefix, address, strings.Join(flags[:last], ", "), flags[last], port))
 	}
 	return errs
 }

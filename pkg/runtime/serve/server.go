@@ -105,22 +105,28 @@ func (s *Server) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", s.cfg.Options.Address)
+	listener, err := Listen(ctx, s.cfg.Options.Address, s.cfg.Options.CertFile, s.cfg.Options.KeyFile)
 	if err != nil {
 		return fmt.Errorf("listen on %s for metrics and health (--listen-address): %w", s.cfg.Options.Address, err)
 	}
 	s.address = listener.Addr().String()
-	if s.cfg.Options.CertFile != "" {
-		secure, err := TLS(listener, s.cfg.Options.CertFile, s.cfg.Options.KeyFile)
-		if err != nil {
-			_ = listener.Close()
-			return err
-		}
-		listener = secure
-	}
 	s.cfg.Logger.Info("serving metrics and health", "address", s.address, "tls", s.cfg.Options.CertFile != "")
 	close(s.listening)
 	return HTTP(ctx, listener, handler, s.cfg.Logger)
+}
+
+// Listen returns a listener on an address, with TLS unless both files are empty; they are read again when they change. It returns an error if the
+// address is in use or a file cannot be read.
+func Listen(ctx context.Context, address, certFile, keyFile string) (net.Listener, error) {
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
+	if err != nil || certFile == "" {
+		return listener, err
+	}
+	secure, err := TLS(listener, certFile, keyFile)
+	if err != nil {
+		_ = listener.Close()
+	}
+	return secure, err
 }
 
 // HTTP serves handler on listener until ctx ends, then waits up to 3 s for active requests and

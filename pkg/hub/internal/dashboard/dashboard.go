@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -133,21 +132,13 @@ func (d *Dashboard) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("dashboard: %w", err)
 	}
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", d.cfg.Options.Address)
+	options := d.cfg.Options
+	listener, err := serve.Listen(ctx, options.Address, options.CertFile, options.KeyFile)
 	if err != nil {
-		return fmt.Errorf("listen on %s for the dashboard (--dashboard-address): %w", d.cfg.Options.Address, err)
+		return fmt.Errorf("listen on %s for the dashboard (--dashboard-address): %w", options.Address, err)
 	}
 	d.address = listener.Addr().String()
-	secure := d.cfg.Options.CertFile != ""
-	if secure {
-		tls, err := serve.TLS(listener, d.cfg.Options.CertFile, d.cfg.Options.KeyFile)
-		if err != nil {
-			_ = listener.Close()
-			return fmt.Errorf("dashboard: %w", err)
-		}
-		listener = tls
-	}
-	d.cfg.Logger.Info("serving the dashboard", "address", d.address, "tls", secure)
+	d.cfg.Logger.Info("serving the dashboard", "address", d.address, "tls", options.CertFile != "")
 	close(d.listening)
 	stop := context.AfterFunc(ctx, d.streams.end)
 	defer stop()

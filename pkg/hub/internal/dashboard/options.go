@@ -1,11 +1,6 @@
 package dashboard
 
 import (
-	"errors"
-	"fmt"
-	"net"
-	"strconv"
-
 	"github.com/spf13/pflag"
 
 	"github.com/workwire/workwire/pkg/runtime/serve"
@@ -31,27 +26,9 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 }
 
 // Enabled reports whether the dashboard is served.
-func (o *Options) Enabled() bool { return o.Address != "" && o.Address != "0" }
+func (o *Options) Enabled() bool { return serve.Enabled(o.Address) }
 
 // Validate returns an error for each invalid flag. It reads no files.
 func (o *Options) Validate() []error {
-	if !o.Enabled() {
-		return nil
-	}
-	var errs []error
-	if (o.CertFile == "") != (o.KeyFile == "") {
-		errs = append(errs, errors.New("--dashboard-cert-file and --dashboard-key-file: set both or neither"))
-	}
-	host, port, err := net.SplitHostPort(o.Address)
-	if err != nil {
-		return append(errs, fmt.Errorf("--dashboard-address must be host:port, such as 127.0.0.1:8090, or 0 to disable it, got %q", o.Address))
-	}
-	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
-		errs = append(errs, fmt.Errorf("--dashboard-address %q must have a port from 0 to 65535, got %q", o.Address, port))
-	}
-	if !serve.IsLoopback(host) && (o.CertFile == "" || o.KeyFile == "") {
-		errs = append(errs, fmt.Errorf("--dashboard-address %q is reachable from other machines: set --dashboard-cert-file and "+
-			"--dashboard-key-file, or listen on 127.0.0.1:%s", o.Address, port))
-	}
-	return errs
+	return serve.ValidateListener("dashboard", o.Address, map[string]string{"cert-file": o.CertFile, "key-file": o.KeyFile})
 }
