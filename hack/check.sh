@@ -88,7 +88,6 @@ lane_integration() {
 	step hack/test.sh --all
 	ended
 	step hack/test.sh --alone
-	later make soak MINUTES=1 SEED=521
 	later make bench BENCHFLAGS=--quick ONLY='one work'
 	later make simulate SEEDS=2 TWICE=1
 	later make fuzz MINUTES=1 FUZZTIME=1s PACKAGES="./broker/packet ./pkg/wire"

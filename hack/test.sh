@@ -2,8 +2,8 @@
 # Runs the tests of every module, and says at the end how many passed and what was left out for want of
 # which program. make test runs it. make check runs it with --all: with the race detector where the tests run our
 # code, and no program left out; with TESTED=1, which says that make test has passed here without those programs, what
-# would run once more in the same way is left out. Then it runs it with --alone: hostile clients, which measures time. make unit runs it with
-# --unit: the packages whose tests start no other program.
+# would run once more in the same way is left out. Then it runs it with --alone: hostile clients, which measures time, and a minute
+# of random faults. make unit runs it with --unit: the packages whose tests start no other program.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 mode=${1:-}
@@ -39,7 +39,7 @@ beside=(
 export CONTROLPLANE_BIN=$PWD/bin/controlplane
 if [ "$mode" = --alone ]; then
 	export WORKWIRE_TEST_ALL=1
-	exec bin/testrun "go test $flags $hostile -for 1m"
+	exec bin/testrun "go test $flags $hostile -for 1m" "go test $flags ./test/faults -run ^TestSoak\$ -soak 1m -seed 521"
 fi
 if [ "$mode" != --all ]; then
 	exec bin/testrun "go test $flags -p $atOnce $deploy ${slow[*]} ${rest[*]}" beside "${beside[@]}"
