@@ -188,7 +188,7 @@ func (j *Joins) issued(ctx context.Context, csr *certificatesv1.CertificateSigni
 	if !j.quiet() {
 		j.cfg.Logger.Info("a cluster gets a certificate", "cluster", name, "expires", cert.NotAfter)
 	}
-	j.results.WithLabelValues("Issued").Inc()
+	j.metrics.results.WithLabelValues("Issued").Inc()
 	j.publish(ctx, enrolment.Answer{Request: waits.request, Certificate: csr.Status.Certificate, Trust: trust})
 	return nil
 }

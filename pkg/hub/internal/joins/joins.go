@@ -100,9 +100,7 @@ type Joins struct {
 	requests   chan enrolment.Proven
 	answers    flowcontrol.RateLimiter
 	lines      flowcontrol.RateLimiter
-	results    *prometheus.CounterVec
-	revoked    prometheus.Gauge                             // certificates on the revocation list
-	untaken    prometheus.Gauge                             // 1 while the broker has not taken the list
+	metrics    metrics
 	queue      workqueue.TypedRateLimitingInterface[string] // names of CertificateSigningRequests
 	csrs       cache.SharedIndexInformer
 	latest     cache.MutationCache // csrs, with what was written and not seen yet: nothing is signed twice
@@ -135,17 +133,20 @@ func New(cfg Config) (*Joins, error) {
 		answers: flowcontrol.NewTokenBucketRateLimiter(perSec, 2*perSec), lines: flowcontrol.NewTokenBucketRateLimiter(10, 50),
 		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](100*time.Millisecond, 30*time.Second)),
 		asked: make(map[string]asked), uses: newUses(), revised: make(chan struct{}, 1),
-		results: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Namespace: "workwire", Subsystem: "hub", Name: "join_requests_total",
-			Help: "Requests of clusters to join or to renew a certificate, by what became of them: Issued, Invalid, Dropped, or the reason of docs/join.md.",
-		}, []string{"result"}),
-		revoked: gauge("revoked_certificates", "Certificates of clusters that are revoked and have not expired."),
-		untaken: gauge("revocation_list_untaken", "1 while the broker has not taken the revocation list, so that revoked clusters may still be connected; else 0."),
+		metrics: newMetrics(),
 	}
+	if err := errors.Join(j.watch(), j.metrics.register(cfg.Registerer)); err != nil {
+		return nil, fmt.Errorf("joins: %w", err)
+	}
+	return j, nil
+}
+
+// watch makes what is read of the hub's API. Run runs it.
+func (j *Joins) watch() error {
 	// By the typed client, which reads protobuf.
-	csrs, ours := cfg.Certificates.CertificateSigningRequests(), func(o metav1.ListOptions) metav1.ListOptions {
+	csrs, ours := j.cfg.Certificates.CertificateSigningRequests(), func(o metav1.ListOptions) metav1.ListOptions {
 		o.FieldSelector = fields.OneTermEqualSelector("spec.signerName", v1alpha1.AgentSignerName).String()
-		o.LabelSelector = v1alpha1.SourceLabelKey + "=" + string(cfg.Source)
+		o.LabelSelector = v1alpha1.SourceLabelKey + "=" + string(j.cfg.Source)
 		return o
 	}
 	j.csrs = cache.NewSharedIndexInformer(&cache.ListWatch{
@@ -156,7 +157,7 @@ func New(cfg Config) (*Joins, error) {
 			return csrs.Watch(ctx, ours(o))
 		},
 	}, &certificatesv1.CertificateSigningRequest{}, 0, nil)
-	j.tokens = cache.NewSharedIndexInformer(cache.NewFilteredListWatchFromClient(cfg.Core.RESTClient(), "secrets", cfg.Namespace,
+	j.tokens = cache.NewSharedIndexInformer(cache.NewFilteredListWatchFromClient(j.cfg.Core.RESTClient(), "secrets", j.cfg.Namespace,
 		func(o *metav1.ListOptions) {
 			o.FieldSelector = fields.OneTermEqualSelector("type", v1alpha1.JoinTokenSecretType).String()
 		}), &corev1.Secret{}, 0, nil)
@@ -166,37 +167,25 @@ func New(cfg Config) (*Joins, error) {
 		}
 	}
 	j.latest = cache.NewIntegerResourceVersionMutationCache(klog.Background(), j.csrs.GetStore(), j.csrs.GetIndexer(), time.Minute, false)
-	_, err = j.csrs.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: changed, UpdateFunc: func(_, object any) { changed(object) }, DeleteFunc: j.deleted})
-	if err == nil {
-		err = cfg.Clusters.AddIndexers(cache.Indexers{revokedClusters: func(object any) ([]string, error) {
-			if cluster, ok := object.(*clusterv1.ManagedCluster); ok && isRevoked(cluster) {
-				return []string{"true"}, nil
-			}
-			return nil, nil
-		}})
+	if _, err := j.csrs.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: changed, UpdateFunc: func(_, object any) { changed(object) }, DeleteFunc: j.deleted}); err != nil {
+		return err
 	}
-	if err == nil {
-		var clusters cache.ResourceEventHandlerRegistration
-		if clusters, err = cfg.Clusters.AddEventHandler(func(before, after *clusterv1.ManagedCluster) {
-			j.count(cmp.Or(after, before))
-			j.changed(before, after)
-		}); err == nil {
-			j.counted = clusters.HasSynced
+	if err := j.cfg.Clusters.AddIndexers(cache.Indexers{revokedClusters: func(object any) ([]string, error) {
+		if cluster, ok := object.(*clusterv1.ManagedCluster); ok && isRevoked(cluster) {
+			return []string{"true"}, nil
 		}
+		return nil, nil
+	}}); err != nil {
+		return err
 	}
-	if err == nil && cfg.Registerer != nil {
-		for _, collector := range []prometheus.Collector{j.results, j.revoked, j.untaken} {
-			err = errors.Join(err, cfg.Registerer.Register(collector))
-		}
+	clusters, err := j.cfg.Clusters.AddEventHandler(func(before, after *clusterv1.ManagedCluster) {
+		j.count(cmp.Or(after, before))
+		j.changed(before, after)
+	})
+	if err == nil {
+		j.counted = clusters.HasSynced
 	}
-	if err != nil {
-		return nil, fmt.Errorf("joins: %w", err)
-	}
-	return j, nil
-}
-
-func gauge(name, help string) prometheus.Gauge {
-	return prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "workwire", Subsystem: "hub", Name: name, Help: help})
+	return err
 }
 
 // Run answers requests until ctx ends; it returns nil then, when everything that it started has ended. It must be called once.
@@ -236,12 +225,12 @@ func (j *Joins) Ready(context.Context) error {
 func (j *Joins) receive(_ context.Context, m transport.Message) {
 	m.Ack()
 	if m.Err != nil {
-		j.results.WithLabelValues("Invalid").Inc()
+		j.metrics.results.WithLabelValues("Invalid").Inc()
 		return
 	}
 	request, err := enrolment.ReadRequest(m.Event, j.cfg.Source)
 	if err != nil {
-		j.results.WithLabelValues("Invalid").Inc()
+		j.metrics.results.WithLabelValues("Invalid").Inc()
 		if !j.quiet() {
 			j.cfg.Logger.Info("a request to join cannot be used", "error", err)
 		}
@@ -250,7 +239,7 @@ func (j *Joins) receive(_ context.Context, m transport.Message) {
 	select {
 	case j.requests <- request:
 	default:
-		j.results.WithLabelValues("Dropped").Inc()
+		j.metrics.results.WithLabelValues("Dropped").Inc()
 	}
 }
 
@@ -265,7 +254,7 @@ func (j *Joins) handle(ctx context.Context) {
 			if answer.Reason == "" {
 				continue
 			}
-			j.results.WithLabelValues(string(answer.Reason)).Inc()
+			j.metrics.results.WithLabelValues(string(answer.Reason)).Inc()
 			if answer.Reason != enrolment.Challenged && !j.quiet() {
 				j.cfg.Logger.Info("a cluster asks for a certificate", "cluster", request.Cluster, "reason", answer.Reason, "message", answer.Message)
 			}

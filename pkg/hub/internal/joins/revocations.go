@@ -89,7 +89,7 @@ func (j *Joins) keepRevocations(ctx context.Context) {
 		if err == nil {
 			taken, err = j.sendRevocations(ctx, crl)
 		}
-		j.untaken.Set(map[bool]float64{false: 1}[taken])
+		j.metrics.untaken.Set(map[bool]float64{false: 1}[taken])
 		if err != nil && ctx.Err() == nil {
 			if !j.quiet() && !errors.Is(err, transport.ErrNotConnected) {
 				j.cfg.Logger.Warn("the revocation list was not brought to the broker, retrying", "error", err)
@@ -138,7 +138,7 @@ func (j *Joins) reviseRevocations(ctx context.Context, more []enrolment.RevokedC
 			return nil, fmt.Errorf("write the ConfigMap %s: %w", v1alpha1.RevocationsConfigMap, err)
 		}
 	}
-	j.revoked.Set(float64(len(next.Revoked)))
+	j.metrics.revoked.Set(float64(len(next.Revoked)))
 	return next.crl, nil
 }
 
