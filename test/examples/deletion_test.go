@@ -45,7 +45,8 @@ func TestGarbageCollection(t *testing.T) {
 	// The deletion waits for objects that something holds.
 	w.patch(deploymentsResource, "hello", `{"metadata":{"finalizers":["test.workwire.dev/hold"]}}`)
 	w.delete(name)
-	w.until(name, "waits", workIs("Deleting", "True", "WorkDeleting", "ManifestWork is being deleted"))
+	w.until(name, "waits", workIs("Deleting", "True", "WorkDeleting",
+		"ManifestWork is being deleted; Deployment "+w.target+"/hello waits for its finalizers test.workwire.dev/hold"))
 	w.await(w.spoke, appliedWorksResource, "", record, "waits", func(obj *unstructured.Unstructured) error {
 		if obj == nil || obj.GetDeletionTimestamp() == nil {
 			return fmt.Errorf("it is %v", obj)

@@ -83,7 +83,8 @@ func TestTutorial(t *testing.T) {
 	w.patch(serviceAccountsResource, "my-sa", `{"metadata":{"finalizers":["test.workwire.dev/hold"]}}`)
 	w.delete(name)
 	w.gone(w.spoke, deploymentsResource, w.target, "nginx-deployment")
-	w.until(name, "waits", workIs("Deleting", "True", "WorkDeleting", "ManifestWork is being deleted"))
+	w.until(name, "waits", workIs("Deleting", "True", "WorkDeleting",
+		"ManifestWork is being deleted; ServiceAccount "+w.target+"/my-sa waits for its finalizers test.workwire.dev/hold"))
 	w.await(w.spoke, appliedWorksResource, "", record, "waits", func(obj *unstructured.Unstructured) error {
 		if obj == nil || obj.GetDeletionTimestamp() == nil {
 			return fmt.Errorf("it is %v", obj)
