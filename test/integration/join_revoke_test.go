@@ -76,8 +76,9 @@ func TestRevokedIsCut(t *testing.T) {
 	kit.NoError(t, join.Revoke(t.Context(), w.clusters, string(name), "lost", time.Now()))
 	kit.True(t, "the connection ends", func() bool { return !lost.up.Load() })
 	t.Logf("cut %s after it was revoked", time.Since(began).Round(time.Millisecond))
+	// At least: clusters of other tests, which this hub knows too, may be revoked.
 	kit.True(t, "the metrics say that the broker has the list", func() bool {
-		return w.hub.Metric("workwire_hub_revoked_certificates") == 1 && w.hub.Metric("workwire_hub_revocation_list_untaken") == 0
+		return w.hub.Metric("workwire_hub_revoked_certificates") >= 1 && w.hub.Metric("workwire_hub_revocation_list_untaken") == 0
 	})
 	kit.NoError(t, join.Revoke(t.Context(), w.clusters, string(deleted), "", time.Now()))
 	kit.NoError(t, clients.Delete(t.Context(), string(deleted), metav1.DeleteOptions{}))
@@ -90,7 +91,7 @@ func TestRevokedIsCut(t *testing.T) {
 	kit.True(t, "the other one connects again", func() bool { return stays.up.Load() && stays.connects.Load() > 1 })
 	w.startHub()
 	kit.NoError(t, join.Revoke(t.Context(), w.clusters, string(other), "", time.Now())) // so that the hub sends a list
-	kit.True(t, "the metric says that more is revoked", func() bool { return w.hub.Metric("workwire_hub_revoked_certificates") == 3 })
+	kit.True(t, "the metric says that more is revoked", func() bool { return w.hub.Metric("workwire_hub_revoked_certificates") >= 3 })
 	kit.True(t, "the other one is cut", func() bool { return !stays.up.Load() })
 	gone.refusedAnew(t, "after its ManagedCluster was deleted")
 
