@@ -51,9 +51,9 @@ if [ -n "${TESTED:-}" ]; then
 	having() { comm -12 <(printf '%s\n' "${rest[@]}" | sort) <(grep -rlE "$@" . | xargs -n 1 dirname | sort -u); }
 	# The race detector runs where goroutines of ours meet: in the packages that start some, and where hub and agents run together. make fuzz runs the fuzzer.
 	mapfile -t goroutines < <(having '^\s*(defer )?go (func|[a-zA-Z_.]+\()|\.Go\(' --include='*.go' --exclude-dir={kit,sim,fuzz,cmd,deploy,hack,bench,examples})
-	mapfile -t programs < <(having 'StartMosquitto|(broker|postgres|mosquitto)kit\.|kit\.[A-Z][A-Za-z]+\.Require\(' --include='*_test.go' | grep -vxF "$(printf '%s\n' "${goroutines[@]}")")
+	mapfile -t needing < <(having 'StartMosquitto|(broker|postgres|mosquitto)kit\.|kit\.[A-Z][A-Za-z]+\.Require\(' --include='*_test.go' | grep -vxF "$(printf '%s\n' "${goroutines[@]}")")
 	beside=("go test $flags ./test/faults -run ^TestHubInPostgreSQL\$" "go test $flags $deploy -run 'Helm|Chart|InstallationGuide|NetworkPolicies|PinnedImages|QuickStart'"
-		"go test -C controlplane $flags -count=1 ./test -run 'Hub|Life|Spoke|Database|BrokenResult|Nothing' -skip ./etcd" "go test $flags -p 1 ${programs[*]}")
+		"go test -C controlplane $flags -count=1 ./test -run 'Hub|Life|Spoke|Database|BrokenResult|Nothing' -skip ./etcd" "go test $flags -p 1 ${needing[*]}")
 	deploy=""
 	rest=("${goroutines[@]}" ./test/{clusters,rollout,shards})
 fi

@@ -184,11 +184,11 @@ func TestAuthorityReplaced(t *testing.T) {
 		selector := metav1.ListOptions{LabelSelector: v1alpha1.JoinTokenLabelKey + "=" + token.ID()}
 		_ = w.clusters.ClusterV1().ManagedClusters().DeleteCollection(context.Background(), metav1.DeleteOptions{}, selector)
 	})
-	all := make([]*simulated, *replaced)
+	all, text := make([]*simulated, *replaced), token.String()
 	group, ctx := errgroup.WithContext(t.Context())
 	group.SetLimit(50)
 	for i := range all {
-		all[i] = w.simulate(wire.ClusterName(fmt.Sprintf("%s%d", prefix, i)), token.String())
+		all[i] = w.simulate(wire.ClusterName(fmt.Sprintf("%s%d", prefix, i)), text)
 		group.Go(func() error { return all[i].join(ctx) })
 	}
 	kit.NoError(t, group.Wait())

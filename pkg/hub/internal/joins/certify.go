@@ -165,8 +165,8 @@ func (j *Joins) issued(ctx context.Context, csr *certificatesv1.CertificateSigni
 		return nil
 	}
 	// Noted before the cluster has it: a certificate that is not noted cannot be revoked.
-	noted, added := enrolment.Note(allIssued(cluster), enrolment.IssuedOf(string(j.cfg.Source), cert), time.Now())
-	change := map[string]any{"metadata": map[string]any{"annotations": annotations(cert, noted)}}
+	notes, added := j.note(allIssued(cluster), cert)
+	change := map[string]any{"metadata": map[string]any{"annotations": notes}}
 	if csr.Annotations[v1alpha1.FirstAnnotationKey] == "true" && known.Expires.IsZero() {
 		change["spec"] = map[string]any{"hubAcceptsClient": true}
 	}
@@ -206,9 +206,10 @@ func read(text []byte) (*x509.Certificate, error) {
 	return cert, nil
 }
 
-// annotations returns what a ManagedCluster says of its certificate and, as noted, of all that it has.
-func annotations(cert *x509.Certificate, noted string) map[string]string {
-	return map[string]string{v1alpha1.CertificateExpiresAnnotationKey: cert.NotAfter.UTC().Format(time.RFC3339), v1alpha1.CertificatesAnnotationKey: noted}
+// note returns the annotations of a ManagedCluster that has these certificates and gets one more, and whether that is not among them.
+func (j *Joins) note(have []enrolment.Issued, cert *x509.Certificate) (annotations map[string]string, added bool) {
+	noted, added := enrolment.Note(have, enrolment.IssuedOf(string(j.cfg.Source), cert), time.Now())
+	return map[string]string{v1alpha1.CertificateExpiresAnnotationKey: cert.NotAfter.UTC().Format(time.RFC3339), v1alpha1.CertificatesAnnotationKey: noted}, added
 }
 
 // tell answers who waits for a CertificateSigningRequest.

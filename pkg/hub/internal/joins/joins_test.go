@@ -65,7 +65,7 @@ func TestUses(t *testing.T) {
 		{"rome", "", 0, 1},
 		{"paris", "", 0, 0},
 	} {
-		u.set(step.cluster, step.token)
+		u.set(step.cluster, func() string { return step.token })
 		if a, b := u.besides("a", "oslo"), u.besides("b", "oslo"); a != step.a || b != step.b {
 			t.Errorf("after %s, %q: %d and %d, want %d and %d", step.cluster, step.token, a, b, step.a, step.b)
 		}

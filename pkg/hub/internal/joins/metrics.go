@@ -4,6 +4,8 @@ import (
 	"errors"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/workwire/workwire/pkg/hub/internal/controller"
 )
 
 type metrics struct {
@@ -17,10 +19,8 @@ func newMetrics() metrics {
 		return prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "workwire", Subsystem: "hub", Name: name, Help: help})
 	}
 	return metrics{
-		results: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Namespace: "workwire", Subsystem: "hub", Name: "join_requests_total",
-			Help: "Requests of clusters to join or to renew a certificate, by what became of them: Issued, Invalid, Dropped, or the reason of docs/join.md.",
-		}, []string{"result"}),
+		results: controller.NewCounter("join_requests_total",
+			"Requests of clusters to join or to renew a certificate, by what became of them: Issued, Invalid, Dropped, or the reason of docs/join.md.", "result"),
 		revoked: gauge("revoked_certificates", "Certificates of clusters that are revoked and have not expired."),
 		untaken: gauge("revocation_list_untaken", "1 while the broker has not taken the revocation list, so that revoked clusters may still be connected; else 0."),
 	}

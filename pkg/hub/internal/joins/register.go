@@ -54,11 +54,12 @@ func (j *Joins) answer(ctx context.Context, p enrolment.Proven) enrolment.Answer
 
 // count notes the token that a cluster has joined with, as it was last seen or written here.
 func (j *Joins) count(cluster *clusterv1.ManagedCluster) {
-	token := ""
-	if latest, ok := j.cfg.Clusters.Latest(types.NamespacedName{Name: cluster.Name}); ok {
-		token = latest.Labels[v1alpha1.JoinTokenLabelKey]
-	}
-	j.uses.set(cluster.Name, token)
+	j.uses.set(cluster.Name, func() string {
+		if latest, ok := j.cfg.Clusters.Latest(types.NamespacedName{Name: cluster.Name}); ok {
+			return latest.Labels[v1alpha1.JoinTokenLabelKey]
+		}
+		return ""
+	})
 }
 
 // knownOf returns what a ManagedCluster, nil if there is none, says of who has joined as it.
@@ -149,8 +150,8 @@ func (j *Joins) create(ctx context.Context, p enrolment.Proven, grant *enrolment
 		if err != nil {
 			return nil, err
 		}
-		noted, _ := enrolment.Note(nil, enrolment.IssuedOf(string(j.cfg.Source), cert), time.Now())
-		maps.Copy(cluster.Annotations, annotations(cert, noted))
+		notes, _ := j.note(nil, cert)
+		maps.Copy(cluster.Annotations, notes)
 	}
 	created, err := j.cfg.Writer.ClusterV1().ManagedClusters().Create(ctx, cluster, metav1.CreateOptions{})
 	if err != nil {

@@ -12,10 +12,12 @@ type uses struct {
 
 func newUses() *uses { return &uses{tokens: map[string]string{}, numbers: map[string]int{}} }
 
-// set says with which token a cluster has joined; empty: with none, or the cluster is gone.
-func (u *uses) set(cluster, token string) {
+// set notes the token that a cluster has joined with; empty: with none, or the cluster is gone. It asks for it while nobody else notes one, so that
+// what was asked for later is noted later.
+func (u *uses) set(cluster string, latest func() string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	token := latest()
 	if before := u.tokens[cluster]; before != "" {
 		if u.numbers[before]--; u.numbers[before] == 0 {
 			delete(u.numbers, before)
