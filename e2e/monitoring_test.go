@@ -16,10 +16,9 @@ func TestMonitoring(t *testing.T) {
 	if _, err := exec.LookPath("prometheus"); err != nil && os.Getenv("E2E_REQUIRED") != "1" {
 		t.Skip("Prometheus is not installed here") // so hack/images.sh has made no image of it
 	}
-	port := freePort(t)
-	t.Setenv("PROMETHEUS_PORT", port)
+	t.Parallel()
 	s := up(t, "-monitoring", "docker-compose.yaml", "deploy/compose/monitoring.yaml")
-	prometheus := promkit.Server{URL: "http://127.0.0.1:" + port}
+	prometheus := promkit.Server{URL: "http://127.0.0.1:" + s.prometheus}
 	s.eventually("Prometheus scrapes hub, broker and agent", soon, func() error {
 		var data struct {
 			ActiveTargets []struct {

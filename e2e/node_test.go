@@ -35,6 +35,7 @@ func TestNode(t *testing.T) {
 		}
 		t.Skip(why)
 	}
+	t.Parallel()
 	s := up(t, "-node", "docker-compose.yaml", "deploy/compose/node.yaml")
 	s.eventually("the node is ready, and the only one", soon, func() error {
 		nodes, err := decoded[corev1.NodeList](s.trySpoke("spoke", "get", "nodes", "-o", "json"))

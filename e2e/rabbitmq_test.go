@@ -18,6 +18,7 @@ func TestRabbitMQ(t *testing.T) {
 	if os.Getenv("WORKWIRE_RABBITMQ") == "" {
 		t.Skip("there is no image: hack/rabbitmq-image.sh says why")
 	}
+	t.Parallel()
 	s := up(t, "-rabbitmq", "docker-compose.yaml", "deploy/compose/rabbitmq.yaml")
 	s.put("kept", "always")
 	tutorial(s)

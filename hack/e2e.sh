@@ -138,15 +138,28 @@ else
 	[ "${E2E_REQUIRED:-}" != 1 ] || exit 1
 	echo "## e2e: deploy/compose/rabbitmq.yaml and the access rules of RabbitMQ are NOT tried: see above" >&2
 fi
-# The access rules of RabbitMQ need its image, the tests of packages have none.
-cd broker
-setsid "${inside[@]}" "$work/broker.test" -test.timeout=10m -test.run='TestAccess/rabbitmq|TestRabbitMQ' &
-tests=$!
+
+# run FOLDER ARGUMENTS...: runs the tests of a package with these arguments, and what they print goes to $work/output, too.
+run() {
+	local package=$1 status=0
+	shift
+	cd "$package"
+	setsid "${inside[@]}" "$work/$package.test" "$@" > >(tee "$work/output") 2>&1 &
+	tests=$!
+	wait "$tests" || status=$?
+	tests=""
+	cd ..
+	return "$status"
+}
+
 status=0
-wait "$tests" || status=$?
-cd ../e2e
-setsid "${inside[@]}" "$work/e2e.test" -test.v -test.timeout=30m -test.run="${E2E_RUN:-.}" &
-tests=$!
-wait "$tests" || status=$?
-tests=""
+# The access rules of RabbitMQ need its image, the tests of packages have none.
+run broker -test.timeout=10m -test.run='TestAccess/rabbitmq|TestRabbitMQ' || status=$?
+if ! run e2e -test.v -test.timeout=30m -test.parallel=2 -test.run="${E2E_RUN:-.}"; then
+	failed=$(sed -n 's/^--- FAIL: \(Test[A-Za-z]*\) .*/\1/p' "$work/output" | paste -sd'|')
+	[ -n "$failed" ] || exit 1 # none has ended
+	echo "e2e: failed beside others: $failed; once more, each alone"
+	run e2e -test.v -test.timeout=30m -test.parallel=1 -test.run="^($failed)\$" || status=$?
+	[ "$status" != 0 ] || echo "e2e: failed beside others and passed alone: $failed"
+fi
 exit "$status"

@@ -19,9 +19,9 @@ func newCommand() *cobra.Command {
 		Use:   "demo",
 		Short: "Run a hub, a broker, clusters and their agents, and apply the examples",
 		Long: "Starts a hub API, a hub, a broker, a spoke cluster and its agent on this machine, applies the examples and\n" +
-			"shows their status as it arrives. Then, with --walk, it starts two clusters more and walks through a rollout: a\n" +
-			"canary that fails and stops, its fix, and a cluster that is off and back. It goes on until Ctrl-C. Everything\n" +
-			"listens on loopback only.",
+			"shows their status as it arrives. Then, with --walk, it starts two clusters more and walks through a rollout:\n" +
+			"stages, of which the canary fails and goes back, its fix, which is approved, and a cluster that is off and back.\n" +
+			"It goes on until Ctrl-C. Everything listens on loopback only.",
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
 		SilenceErrors: true,

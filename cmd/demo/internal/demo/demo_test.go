@@ -204,8 +204,9 @@ func TestWalk(t *testing.T) {
 		"3 clusters: cluster1, cluster2, cluster3 ~ apps/v1 Deployment default/web would be changed", `nginx:1.27" → "nginx:1.28"`,
 		"RolledBack: revision 1: 3 of 3 clusters succeeded; back from revision 2 to revision 1: 1 cluster failed or timed out, more than allowed: " +
 			"cluster1; waiting for cluster1: Deployment default/web: Available: 0/1",
+		"WaitsForApproval: revision 3: 1 of 3 clusters succeeded", "stage production: 0 of 2 clusters succeeded;", "approved stage production of revision 3",
 		"Complete: revision 3: 3 of 3 clusters succeeded",
-		"cluster3 is not available", "RollingOut: revision 4: 2 of 3 clusters succeeded",
+		"cluster3 is not available", "approved stage production of revision 4", "RollingOut: revision 4: 2 of 3 clusters succeeded",
 		"Complete: revision 4: 3 of 3 clusters succeeded",
 	} {
 		next := strings.Index(text[at:], want)

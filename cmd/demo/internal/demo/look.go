@@ -86,7 +86,7 @@ and in a browser, at http://%[5]s, with a token that may only look:
 		fmt.Fprintf(s.Out, `The clusters and the set of the walk:
   workctl get clusters
   workctl describe set web -n %[1]s
-  kubectl -n %[1]s edit manifestworkreplicaset web
+  kubectl -n %[1]s edit manifestworkreplicaset web   # and then: workctl rollout approve web -n %[1]s
   workctl rollout pause web -n %[1]s
 `, setsNamespace)
 	}

@@ -51,8 +51,8 @@ type walker struct {
 	said   string                      // the last message of the rollout
 }
 
-// walk adds two clusters and shows a rollout: values of each cluster, a preview, a canary that fails and goes back by itself, its
-// fix, and a cluster that is off meanwhile. Each step waits for as long as s.Timeout.
+// walk adds two clusters and shows a rollout: values of each cluster, a preview, stages, of which one fails and goes back by itself, its
+// fix, which somebody approves, and a cluster that is off meanwhile. Each step waits for as long as s.Timeout.
 func (s *stage) walk(ctx context.Context) error {
 	client, err := workclient.NewForConfig(s.hub)
 	if err != nil {
@@ -69,10 +69,11 @@ func (s *stage) walk(ctx context.Context) error {
 		{"one Deployment for all: examples/replicaset/canary-*.yaml", w.create, []string{hub + " -n ocm-ns get manifestworkreplicaset web"}},
 		{"values of each cluster: examples/replicaset/canary-override.yaml", w.override, []string{s.kubectl("cluster2") + " get deployment web --show-labels"}},
 		{"what a change would do, asked of all clusters before it is made", w.preview, nil},
-		{"made, it fits on no node: it stops at the canary, which goes back", w.fail, []string{
+		{"stages: the canary, and production once somebody has approved it: examples/replicaset/canary-plan.yaml", w.plan, []string{hub + " -n ocm-ns get rolloutplans"}},
+		{"made, it fits on no node: it stops at the stage canary, which goes back", w.fail, []string{
 			hub + " -n ocm-ns describe manifestworkreplicaset web", s.kubectl("spoke") + " get deployments,pods -l app=web",
 		}},
-		{"its fix goes on to all", w.fix, []string{hub + " -n ocm-ns get manifestworkreplicasetrevisions --sort-by=.revision"}},
+		{"its fix, and when the canary is well, somebody approves production", w.fix, []string{hub + " -n ocm-ns get manifestworkreplicasetrevisions --sort-by=.revision"}},
 		{"cluster3 is off: the others do not wait for it", w.off, []string{hub + " get managedclusters", hub + " -n cluster3 get manifestworks"}},
 		{"cluster3 is back", w.back, []string{s.kubectl("cluster3") + " get deployment web -o wide"}},
 	} {
@@ -237,10 +238,49 @@ func (w *walker) preview(ctx context.Context) error {
 	if err != nil && (!errors.As(err, &exit) || exit.ExitCode() != differs) {
 		return err
 	}
+	w.show(out)
+	return nil
+}
+
+// show prints what a program has printed.
+func (w *walker) show(text string) {
 	w.printing.Lock()
 	defer w.printing.Unlock()
-	for line := range strings.Lines(out) {
+	for line := range strings.Lines(text) {
 		fmt.Fprint(w.Out, "        ", line)
+	}
+}
+
+// plan applies the example's RolloutPlan, and names it on the set.
+func (w *walker) plan(ctx context.Context) error {
+	plan := &workwirev1alpha1.RolloutPlan{}
+	if err := readExample("canary-plan", plan); err != nil {
+		return err
+	}
+	if _, err := w.client.WorkwireV1alpha1().RolloutPlans(setsNamespace).Create(ctx, plan, metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("apply the plan: %w", err)
+	}
+	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, workv1alpha1.RolloutPlanAnnotationKey, plan.Name)
+	_, err := w.client.WorkV1alpha1().ManifestWorkReplicaSets(setsNamespace).Patch(ctx, setName, types.MergePatchType, patch, metav1.PatchOptions{})
+	if err != nil {
+		return fmt.Errorf("name the plan on the set: %w", err)
+	}
+	w.say("workwire.dev/rollout-plan=%s", plan.Name)
+	return nil
+}
+
+// approve waits until the rollout waits for somebody who approves production, shows the stages, and does it.
+func (w *walker) approve(ctx context.Context, why string) error {
+	if err := w.rollout(ctx, workv1alpha1.ReasonWaitsForApproval, ""); err != nil {
+		return err
+	}
+	for _, command := range []struct{ verb, flag, shown string }{{"status", "--watch=false", "--watch=false"}, {"approve", "--reason=" + why, "--reason='" + why + "'"}} {
+		out, err := w.output(ctx, "", "workctl", "rollout", command.verb, setName, "-n", setsNamespace, "--kubeconfig="+w.path("hub/kubeconfig"), command.flag)
+		if err != nil {
+			return err
+		}
+		w.say("workctl rollout %s %s -n %s %s", command.verb, setName, setsNamespace, command.shown)
+		w.show(out)
 	}
 	return nil
 }
@@ -256,6 +296,9 @@ func (w *walker) fix(ctx context.Context) error {
 	if err := w.edit(ctx, longDeadline, nextImage, nil); err != nil {
 		return err
 	}
+	if err := w.approve(ctx, "the canary is well"); err != nil {
+		return err
+	}
 	return w.rollout(ctx, workv1alpha1.ReasonComplete, "3 of 3 clusters succeeded")
 }
 
@@ -269,6 +312,9 @@ func (w *walker) off(ctx context.Context) error {
 	}
 	w.say("the hub knows: cluster3 is not available")
 	if err := w.edit(ctx, longDeadline, "nginx:1.29", nil); err != nil {
+		return err
+	}
+	if err := w.approve(ctx, "two of three will do"); err != nil {
 		return err
 	}
 	return w.rollout(ctx, workv1alpha1.ReasonRollingOut, "2 of 3 clusters succeeded")
