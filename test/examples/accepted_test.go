@@ -63,6 +63,7 @@ func TestEveryExampleIsAccepted(t *testing.T) {
 		"ManifestWorkReplicaSet":   workv1alpha1.GroupVersion.WithResource("manifestworkreplicasets"),
 		"Placement":                clusterv1beta1.GroupVersion.WithResource("placements"),
 		"WorkOverride":             workwirev1alpha1.GroupVersion.WithResource("workoverrides"),
+		"RolloutPlan":              workwirev1alpha1.GroupVersion.WithResource("rolloutplans"),
 		"ManagedClusterSetBinding": clusterv1beta2.GroupVersion.WithResource("managedclustersetbindings"),
 	}
 	for _, file := range files(t) {
