@@ -106,7 +106,7 @@ func (w *World) deleteSoon() {
 // startSlowly kills a program, and makes everything slow while it starts again: what sources send while they prove themselves counts in part.
 func (w *World) startSlowly(p *program) {
 	p.kill()
-	w.later(10*time.Second, p.revive)
+	w.later(10*time.Second, p.run)
 	w.flaky.set(0, 2*time.Second, 0)
 	w.later(30*time.Second, func() { w.flaky.set(0, 0, 0) })
 }

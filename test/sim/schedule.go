@@ -140,7 +140,7 @@ func (w *World) anyCluster() *cluster { return w.clusters[w.random.intN(len(w.cl
 
 func (w *World) anyHub() *program { return w.hubs[w.random.intN(len(w.hubs))] }
 
-func (w *World) killHub() { w.killInWrites(w.anyHub()) }
+func (w *World) killHub() { w.kill(w.anyHub()) }
 
 // part cuts a hub off from its API for a while.
 func (w *World) part() {
@@ -158,29 +158,12 @@ func (w *World) part() {
 	})
 }
 
-func (w *World) killAgent() { w.killInWrites(w.anyCluster().agent) }
-
-// killInWrites kills a program, every other time while what it writes waits for answers, whether or not that has had its effect.
-func (w *World) killInWrites(p *program) {
-	i := p.running
-	if i == nil || w.random.chance(50) {
-		w.kill(p)
-		return
-	}
-	w.trace.note(p.name, "gets no answer to what it writes")
-	i.set(&i.unanswered, true)
-	killed := w.random.upTo(3 * time.Second)
-	w.timers = append(w.timers, timer{time.Now().Add(killed), func() {
-		if p.running == i {
-			p.kill()
-		}
-	}}, timer{time.Now().Add(killed + w.random.upTo(maxOutage)), p.revive})
-}
+func (w *World) killAgent() { w.kill(w.anyCluster().agent) }
 
 func (w *World) kill(p *program) {
 	if p.running != nil {
 		p.kill()
-		w.later(maxOutage, p.revive)
+		w.later(maxOutage, p.run)
 	}
 }
 

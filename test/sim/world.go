@@ -350,9 +350,7 @@ type incarnation struct {
 	mu      sync.Mutex
 	killed  bool
 	apart   bool // from the API
-	// unanswered: no write to the API is answered any more.
-	unanswered bool
-	online     bool // connected to the broker
+	online  bool // connected to the broker
 }
 
 func (p *program) run() {
@@ -371,13 +369,6 @@ func (p *program) run() {
 			p.world.violations.add(p.name + " ended: " + err.Error())
 		}
 	}()
-}
-
-// revive starts the program unless it runs.
-func (p *program) revive() {
-	if p.running == nil {
-		p.run()
-	}
 }
 
 // kill ends the program as SIGKILL does: nothing that it still does has an effect.
@@ -422,9 +413,6 @@ func (i *incarnation) way(api *kubeapi.Server) http.RoundTripper {
 				return 0, kubeapi.Lost
 			}
 			i.program.world.record.request(i.program.name)
-			if method != http.MethodGet && i.is(&i.unanswered) {
-				return 0, i.program.world.flaky.unanswered(i.program.name + method + path)
-			}
 			return i.program.world.flaky.request(i.program.name + method + path)
 		},
 		Lag:    func(resource string) time.Duration { return i.program.world.flaky.lag(i.program.name + resource) },
@@ -473,16 +461,6 @@ func (f *flaky) request(what string) (delay time.Duration, outcome kubeapi.Outco
 		outcome = []kubeapi.Outcome{kubeapi.Lost, kubeapi.Unanswered, kubeapi.Overloaded}[random.intN(3)]
 	}
 	return delay, outcome
-}
-
-// unanswered is the outcome of a request that is never answered.
-func (f *flaky) unanswered(what string) kubeapi.Outcome {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.random.of(what).chance(50) {
-		return kubeapi.Stuck
-	}
-	return kubeapi.Silent
 }
 
 // publish returns how long a message takes to the broker.

@@ -41,14 +41,12 @@ type Kind struct {
 // Outcome is what becomes of a request.
 type Outcome int
 
-// Outcomes. The client of a request that is [Lost] or [Unanswered] cannot tell which, nor that of one that is [Stuck] or [Silent].
+// Outcomes. The client of a request that is [Lost] or [Unanswered] cannot tell which.
 const (
 	Answered   Outcome = iota // as it should be
 	Lost                      // the connection breaks before the server has read it
 	Unanswered                // it has its effect, and the connection breaks before the answer
 	Overloaded                // 503, without an effect
-	Stuck                     // it has no effect, and is not answered while the client waits
-	Silent                    // it has its effect, and is not answered while the client waits
 )
 
 // Faults are what goes wrong between a client and a [Server]. The functions are called for each request, or event.
@@ -146,16 +144,7 @@ func (p path) RoundTrip(r *http.Request) (*http.Response, error) {
 	case Overloaded:
 		return refusal(r, apierrors.NewServiceUnavailable("the model is overloaded")), nil
 	}
-	if outcome == Stuck {
-		<-r.Context().Done()
-		return nil, r.Context().Err()
-	}
 	response, err := p.server.serve(r, body, p.faults)
-	if outcome == Silent && err == nil {
-		_ = response.Body.Close()
-		<-r.Context().Done()
-		return nil, r.Context().Err()
-	}
 	if outcome == Unanswered && err == nil {
 		_ = response.Body.Close()
 		return nil, errBroken
