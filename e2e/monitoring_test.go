@@ -18,7 +18,7 @@ func TestMonitoring(t *testing.T) {
 	}
 	t.Parallel()
 	s := up(t, "-monitoring", "docker-compose.yaml", "deploy/compose/monitoring.yaml")
-	prometheus := promkit.Server{URL: "http://127.0.0.1:" + s.prometheus}
+	prometheus := promkit.Server{URL: "http://127.0.0.1:" + s.promPort}
 	s.eventually("Prometheus scrapes hub, broker and agent", soon, func() error {
 		var data struct {
 			ActiveTargets []struct {

@@ -51,7 +51,7 @@ type stack struct {
 	hubPort    string
 	brokerPort string
 	webPort    string // of the dashboard
-	prometheus string // its port
+	promPort   string // of Prometheus
 	// want is the value in the ConfigMap of each work that must exist.
 	want map[string]string
 }
@@ -59,9 +59,9 @@ type stack struct {
 // up starts a new project of these files, and removes it when the test ends.
 func up(t *testing.T, project string, files ...string) *stack {
 	t.Helper()
-	s := &stack{T: t, project: name + project, dir: t.TempDir(), hubPort: freePort(t), brokerPort: freePort(t), webPort: freePort(t), prometheus: freePort(t), want: map[string]string{}}
+	s := &stack{T: t, project: name + project, dir: t.TempDir(), hubPort: freePort(t), brokerPort: freePort(t), webPort: freePort(t), promPort: freePort(t), want: map[string]string{}}
 	s.env = append(os.Environ(), "COMPOSE_PROJECT_NAME="+s.project, "WORKWIRE_VERSION="+name,
-		"HUB_PORT="+s.hubPort, "BROKER_PORT="+s.brokerPort, "DASHBOARD_PORT="+s.webPort, "PROMETHEUS_PORT="+s.prometheus, "KUBECACHEDIR="+filepath.Join(s.dir, "cache"))
+		"HUB_PORT="+s.hubPort, "BROKER_PORT="+s.brokerPort, "DASHBOARD_PORT="+s.webPort, "PROMETHEUS_PORT="+s.promPort, "KUBECACHEDIR="+filepath.Join(s.dir, "cache"))
 	s.with(files...)
 	t.Cleanup(s.down)
 	start := time.Now()

@@ -141,12 +141,15 @@ fi
 
 # run FOLDER ARGUMENTS...: runs the tests of a package with these arguments, and what they print goes to $work/output, too.
 run() {
-	local package=$1 status=0
+	local package=$1 status=0 printer
 	shift
 	cd "$package"
-	setsid "${inside[@]}" "$work/$package.test" "$@" > >(tee "$work/output") 2>&1 &
+	setsid "${inside[@]}" "$work/$package.test" "$@" >"$work/output" 2>&1 &
 	tests=$!
+	tail -n +1 -f --pid="$tests" "$work/output" &
+	printer=$!
 	wait "$tests" || status=$?
+	wait "$printer"
 	tests=""
 	cd ..
 	return "$status"
