@@ -32,7 +32,7 @@ const (
 
 // client serves one client: it reads the CONNECT, connects the client to its session, and then
 // handles its packets, while the sender writes those of the session. The goroutine that reads owns
-// it; the sender only closes senderDone.
+// it, but sending.
 type client struct {
 	conn
 	server   *server
@@ -55,9 +55,9 @@ type client struct {
 	noProblemInfo bool         // the client wants no reason strings
 	disconnected  session.Disconnect
 
-	sess       *session.Conn // nil until the session is established
-	senderDone chan struct{} // nil until the sender runs
-	done       chan struct{} // closed when everything has ended; nil before the login
+	sess    *session.Conn // nil until the session is established
+	sending sending
+	done    chan struct{} // closed when everything has ended; nil before the login
 }
 
 // login reads and answers the CONNECT, and reports whether the client is connected.
@@ -210,9 +210,14 @@ func (c *client) establish(pk *packet.Connect) bool {
 	c.maxPacketSize, c.noProblemInfo = int(pk.MaximumPacketSize), pk.NoProblemInfo
 	c.done = make(chan struct{})
 	c.server.takeOver(c)
+	c.sending.wake() // nothing is sent before the CONNACK
 	sess, present := c.server.router.Connect(session.Connect{
 		ID: c.sessionID, Owner: c.id.Account().String(), Credential: c.credential, CleanStart: pk.CleanStart, Expiry: expiry,
-		ReceiveMaximum: pk.ReceiveMaximum, Will: pk.Will,
+		ReceiveMaximum: pk.ReceiveMaximum, Will: pk.Will, Wake: func() {
+			if c.sending.wake() {
+				go c.send()
+			}
+		},
 	})
 	c.sess, c.expiry = sess, sess.Expiry()
 	c.role = c.server.roles.of(c.id.Role)
@@ -230,6 +235,7 @@ func (c *client) establish(pk *packet.Connect) bool {
 	}
 	if err := c.answer(packet.AppendConnack(nil, connack)); err != nil {
 		c.end(nil, err)
+		c.sending.stop()
 		return true // serve finds the connection ended
 	}
 	args := []any{"sessionPresent", present}
@@ -237,7 +243,6 @@ func (c *client) establish(pk *packet.Connect) bool {
 		args = append(args, "certificateIssuer", c.certs[0].Issuer.CommonName, "certificateExpires", c.certs[0].NotAfter)
 	}
 	c.audit("connect", granted, "client connected", args...)
-	c.senderDone = make(chan struct{})
 	go c.send()
 	return true
 }
@@ -466,13 +471,11 @@ func (c *client) finish() {
 		return
 	}
 	c.role.clients.Add(-1)
-	defer func() {
-		if c.senderDone != nil {
-			c.shortenWrites()
-			<-c.senderDone
-		}
-	}()
 	c.sess.Disconnect(c.disconnected)
+	if ended := c.sending.end(); ended != nil {
+		c.shortenWrites()
+		<-ended
+	}
 }
 
 // close finishes and closes the connection, whatever happened.

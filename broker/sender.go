@@ -18,31 +18,87 @@ const (
 // outputs are the buffers in which senders collect packets, used only while there are some.
 var outputs = sync.Pool{New: func() any { return new([]byte) }}
 
-// send writes the packets of the session, as many in one write as there are. It runs in a goroutine
-// of its own.
+// sending says whether a goroutine sends. A connection at rest has none, and so no stack of it: there are thousands.
+type sending struct {
+	mu      sync.Mutex
+	running bool
+	again   bool          // it was woken while it was running
+	stopped bool          // none runs again
+	ended   chan struct{} // closed when the running one ends; nil: nobody waits for that
+}
+
+// wake reports whether the caller has to start a goroutine.
+func (s *sending) wake() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopped || s.running {
+		s.again = true
+		return false
+	}
+	s.running = true
+	return true
+}
+
+// rest reports whether the goroutine may end: nobody has woken it since it began, or since the last rest.
+func (s *sending) rest() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.running, s.again = s.again, false
+	if !s.running && s.ended != nil {
+		close(s.ended)
+	}
+	return !s.running
+}
+
+// stop says that the goroutine ends, and that none is started from now on.
+func (s *sending) stop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.running, s.stopped = false, true
+	if s.ended != nil {
+		close(s.ended)
+	}
+}
+
+// end says that none is started from now on. It returns what is closed when the running one ends; nil if none runs.
+func (s *sending) end() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stopped = true
+	if s.running {
+		s.ended = make(chan struct{})
+	}
+	return s.ended
+}
+
+// send writes the packets of the session, as many in one write as there are, until there are no more. It runs in a
+// goroutine of its own.
 func (c *client) send() {
-	defer close(c.senderDone)
+	rested := false
+	defer func() {
+		if !rested {
+			c.sending.stop()
+		}
+	}()
 	defer c.contain()
-	for {
-		more, err := c.sendQueued()
-		switch {
+	for !rested {
+		switch more, err := c.sendQueued(); {
 		case err != nil:
 			return
 		case more:
 			continue
 		}
-		select {
-		case <-c.sess.Wake():
-		case <-c.sess.Done():
-			switch reason := c.sess.EndReason(); reason {
-			case session.Disconnected:
-			case session.Revoked:
-				c.disconnect(errRevoked)
-			default: // the router has ended the session
-				c.disconnect(&packet.Error{Code: packet.QuotaExceeded, Text: "the session was ended: " + string(reason)})
-			}
-			return
+		switch reason := c.sess.EndReason(); reason {
+		case "":
+			rested = c.sending.rest()
+			continue
+		case session.Disconnected:
+		case session.Revoked:
+			c.disconnect(errRevoked)
+		default: // the router has ended the session
+			c.disconnect(&packet.Error{Code: packet.QuotaExceeded, Text: "the session was ended: " + string(reason)})
 		}
+		return
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -18,6 +19,9 @@ type Connect struct {
 	Expiry         uint32 // seconds for which the session outlives its connection
 	ReceiveMaximum uint16 // unacknowledged messages that the client accepts; 0 means 65535
 	Will           *Will  // published unless the client disconnects normally; nil means no will
+	// Wake is called when Next may have another packet, and when the connection has ended: at once, too, and often without a
+	// reason. It must not block, and must not call this package. nil: nobody is told.
+	Wake func()
 }
 
 // Will is a message that is published when its client is gone.
@@ -39,11 +43,11 @@ type Conn struct {
 	router *Router
 	s      *session
 	window int // maximum number of messages that the client has not acknowledged
-	wake   chan struct{}
-	done   chan struct{}
+	wake   func()
+	ended  atomic.Bool // endReason is set
 
 	// Guarded by router.mu.
-	endReason Reason // "" until done is closed
+	endReason Reason // "" until the connection has ended
 	will      *Will
 	acks      []ack // acknowledgements for the client, in the order of its messages
 	unacked   int   // messages sent and not acknowledged by the client
@@ -89,11 +93,14 @@ func (r *Router) Connect(c Connect) (conn *Conn, present bool) {
 	}
 	s.will = nil // the client has reconnected
 	s.expiry, s.connectedAt, s.credential = r.limitExpiry(s, c.Expiry), r.cfg.Now(), c.Credential
+	if c.Wake == nil {
+		c.Wake = func() {}
+	}
 	window := min(cmp.Or(int(c.ReceiveMaximum), maxWindow), maxWindow)
-	conn = &Conn{router: r, s: s, window: window, will: c.Will, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	conn = &Conn{router: r, s: s, window: window, will: c.Will, wake: c.Wake}
 	s.conn, s.next = conn, s.queue.Front()
 	r.storeSession(s)
-	conn.signal()
+	conn.wake()
 	return conn, present
 }
 
@@ -187,14 +194,11 @@ func (c *Conn) Expiry() uint32 {
 	return c.s.expiry
 }
 
-// Wake returns a channel that receives when Next may have another packet.
-func (c *Conn) Wake() <-chan struct{} { return c.wake }
-
-// Done returns a channel that is closed when the connection has ended.
-func (c *Conn) Done() <-chan struct{} { return c.done }
-
 // EndReason returns why the connection has ended, or "" if it has not.
 func (c *Conn) EndReason() Reason {
+	if !c.ended.Load() {
+		return ""
+	}
 	c.router.mu.Lock()
 	defer c.router.mu.Unlock()
 	return c.endReason
@@ -204,14 +208,8 @@ func (c *Conn) EndReason() Reason {
 func (c *Conn) end(reason Reason) {
 	if c.endReason == "" {
 		c.endReason = reason
-		close(c.done)
-	}
-}
-
-func (c *Conn) signal() {
-	select {
-	case c.wake <- struct{}{}:
-	default:
+		c.ended.Store(true)
+		c.wake()
 	}
 }
 
@@ -258,12 +256,12 @@ func (c *Conn) Refuse(packetID uint16, code byte) error {
 func (c *Conn) acknowledge(a ack) {
 	c.acks = append(c.acks, a)
 	if len(c.acks) == 1 {
-		c.signal()
+		c.wake()
 	}
 }
 
-// Next returns the next packet for the client. If ok is false there is none yet: wait for Wake or
-// Done. Next may read the message from disk. If that fails, it ends the session, so that the client
+// Next returns the next packet for the client. If ok is false there is none until Connect.Wake is called
+// again. Next may read the message from disk. If that fails, it ends the session, so that the client
 // resyncs, and returns an error.
 func (c *Conn) Next() (p Packet, ok bool, err error) {
 	p, msg := c.next()
@@ -358,7 +356,7 @@ func (c *Conn) complete(packetID uint16, dropped Reason) {
 		c.unacked--
 	}
 	r.remove(s, el)
-	c.signal()
+	c.wake()
 }
 
 // freePacketID returns an unused packet identifier. There always is one, since at most maxWindow

@@ -6,7 +6,7 @@
 //	conn, present := router.Connect(session.Connect{ID: "agent:c1/x", Expiry: 3600})
 //	conn.Subscribe(session.Subscription{Filter: "sources/+/clusters/c1/sourceevents", QoS: 1})
 //	for {
-//		packet, ok, err := conn.Next() // write it, or wait for conn.Wake()
+//		packet, ok, err := conn.Next() // write it, or return until Connect.Wake is called
 //	}
 //	conn.Ack(packetID, 0)
 //	conn.Disconnect(session.Disconnect{})

@@ -130,7 +130,7 @@ func (r *Router) enqueue(s *session, msg *shared, e *entry) error {
 		r.storeEntry(s, e)
 	}
 	if s.conn != nil {
-		s.conn.signal()
+		s.conn.wake()
 	}
 	r.limitTotal()
 	return nil

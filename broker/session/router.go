@@ -137,7 +137,7 @@ func (r *Router) Committed(batch uint64) {
 	r.committed = batch
 	r.releaseBarriers(batch)
 	for c := range r.ackWaiters {
-		c.signal()
+		c.wake()
 	}
 	clear(r.ackWaiters)
 

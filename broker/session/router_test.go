@@ -111,10 +111,8 @@ func TestWindowAndAcknowledgement(t *testing.T) {
 	if !present {
 		t.Fatal("no session")
 	}
-	select {
-	case <-l.Done():
-	default:
-		t.Error("the former conn does not know that it has ended")
+	if got := l.EndReason(); got != session.Disconnected {
+		t.Errorf("the former conn has ended because of %q", got)
 	}
 	check(t, "former conn", drain(t, l), "")
 	check(t, "again", drain(t, again), "m0+dup")

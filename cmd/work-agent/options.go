@@ -371,6 +371,7 @@ func (o *options) run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { records.Run(ctx); return nil })
 	group.Go(func() error { return traces.Run(ctx) })
+	group.Go(func() error { return memory.ReturnAtRest(ctx) })
 	// Only the leader has an agent: a replica on standby holds no state.
 	running := &standby{}
 	if o.serve.Enabled() {
@@ -419,7 +420,7 @@ func (o *options) agentConfig() agent.Config {
 		StateDir: o.stateDir, Workers: o.workers, SyncInterval: o.syncInterval, EvictionGrace: o.evictionGrace,
 		DigestInterval: cmp.Or(o.digests(), -1), SignatureMaxAge: cmp.Or(o.signatureMaxAge, -1),
 		MaxFeedbackWatch: cmp.Or(o.maxWatch, -1), WithoutReadiness: !o.readiness, RawFeedback: o.features.Enabled(rawFeedback), MaxJSONRawLength: o.maxRawLength,
-		ExecutorCaches: o.features.Enabled(executorCaches), Idle: memory.Return,
+		ExecutorCaches: o.features.Enabled(executorCaches),
 	}
 }
 

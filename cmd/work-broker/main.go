@@ -18,6 +18,7 @@ import (
 	"github.com/workwire/workwire/broker"
 	"github.com/workwire/workwire/pkg/runtime/command"
 	"github.com/workwire/workwire/pkg/runtime/logging"
+	"github.com/workwire/workwire/pkg/runtime/memory"
 	"github.com/workwire/workwire/pkg/runtime/tracing/otlp"
 )
 
@@ -81,6 +82,7 @@ func (o *options) run(ctx context.Context, logs io.Writer) error {
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return traces.Run(ctx) })
+	group.Go(func() error { return memory.ReturnAtRest(ctx) })
 	group.Go(func() error { return b.Run(ctx) })
 	return group.Wait()
 }

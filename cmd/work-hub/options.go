@@ -22,6 +22,7 @@ import (
 	"github.com/workwire/workwire/pkg/runtime/kube"
 	"github.com/workwire/workwire/pkg/runtime/leader"
 	"github.com/workwire/workwire/pkg/runtime/logging"
+	"github.com/workwire/workwire/pkg/runtime/memory"
 	"github.com/workwire/workwire/pkg/runtime/serve"
 	"github.com/workwire/workwire/pkg/runtime/tracing/otlp"
 	"github.com/workwire/workwire/pkg/runtime/version"
@@ -342,6 +343,7 @@ func (o *options) run(ctx context.Context, logs io.Writer) error {
 	group.Go(func() error { records.Run(ctx); return nil })
 	group.Go(func() error { return pages.Run(ctx) })
 	group.Go(func() error { return traces.Run(ctx) })
+	group.Go(func() error { return memory.ReturnAtRest(ctx) })
 	group.Go(func() error { return h.Run(ctx) })
 	if err := group.Wait(); err != nil {
 		return err

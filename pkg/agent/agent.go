@@ -238,7 +238,7 @@ func (a *Agent) newReconciler(topics wire.AgentTopics, clients clients) error {
 		Feedback: feedback.New(feedback.Config{RawJSON: config.RawFeedback, MaxRawLength: config.MaxJSONRawLength}),
 		Outbox:   a.outbox, Budgets: budgets, Sources: a.session, Tracer: a.tracer, Changes: a.changes,
 		Workers: config.Workers, SyncInterval: config.SyncInterval, EvictionGrace: config.EvictionGrace, WithoutReadiness: config.WithoutReadiness,
-		Idle: config.Idle, Events: recorder, Audit: config.Audit, Registerer: config.Registerer, Logger: config.Logger,
+		Events: recorder, Audit: config.Audit, Registerer: config.Registerer, Logger: config.Logger,
 	})
 	return err
 }

@@ -110,9 +110,6 @@ type Config struct {
 	// EvictionGrace is how long an AppliedManifestWork of the agent outlives its work. A hundred
 	// years or more: forever. Default 1 h.
 	EvictionGrace time.Duration
-	// Idle is called when the start or many reconciles are followed by none, and every two minutes at rest, which are times
-	// to return memory to the operating system. It may take some milliseconds. Default: nothing is called.
-	Idle func()
 	// Now is the clock of the statuses' sequence ids; default time.Now.
 	Now func() time.Time
 	// Audit gets a record for each spec received, and each object applied or removed. Default: none.

@@ -53,7 +53,7 @@ func TestReturn(t *testing.T) {
 		}
 	}
 	before := resident(t)
-	Return()
+	giveBack()
 	after := resident(t)
 	t.Logf("%d KB of files were resident, %d are", before, after)
 	if after > before*3/4 {

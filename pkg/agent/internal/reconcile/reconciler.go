@@ -70,9 +70,6 @@ type Config struct {
 	EvictionGrace time.Duration
 	// WithoutReadiness ignores [workv1.ReportReadinessAnnotationKey].
 	WithoutReadiness bool
-	// Idle is called when the start or many reconciles are followed by none, and every two minutes at rest. Default: nothing is
-	// called.
-	Idle func()
 	// Tracer makes the spans of Changes, the specs received that continue a trace; nil makes none.
 	Tracer  *tracing.Tracer
 	Changes *tracing.Changes[inbox.Key]
@@ -115,7 +112,6 @@ type Reconciler struct {
 	Config
 	naming  naming
 	clock   *walltime.Clock // of the times that AppliedManifestWorks have
-	idle    *idleDetector
 	metrics *metrics
 	pods    *pods.Reader
 
@@ -143,7 +139,6 @@ func New(config Config) (*Reconciler, error) {
 		Config:  config,
 		naming:  naming{brokerHost: config.BrokerHost, topics: config.Topics},
 		clock:   walltime.New(),
-		idle:    newIdleDetector(config.Idle),
 		metrics: newMetrics(config.Registerer, config.Table),
 		pods:    pods.NewReader(),
 

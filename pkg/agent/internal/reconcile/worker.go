@@ -15,7 +15,6 @@ import (
 // any more, and must be called once.
 func (r *Reconciler) Run(ctx context.Context) error {
 	var workers sync.WaitGroup
-	workers.Go(func() { r.idle.run(ctx) })
 	slow := make(chan struct{}, slots.SlowFactor*r.Workers)
 	for range r.Workers {
 		workers.Go(func() { r.work(ctx, &workers, slow) })
@@ -47,7 +46,6 @@ func (r *Reconciler) work(ctx context.Context, workers *sync.WaitGroup, slow cha
 		})
 		r.reconcile(ctx, name)
 		r.Table.queue.Done(name)
-		r.idle.reconciled()
 		if !replace.Stop() && <-replaced {
 			<-slow
 			return
