@@ -79,7 +79,7 @@ func (a *Accounts) acquire(c *account) time.Duration {
 }
 
 // End ends the reconcile of b, charges its source, and reports whether it was expensive: whether it needs the turn next
-// time. If it was deferred, End returns after how long to do it again.
+// time. If it was deferred, or late, End returns after how long to do it again.
 func (a *Accounts) End(b *Budget) (expensive bool, wait time.Duration) {
 	if b == nil {
 		return false, 0
@@ -98,8 +98,11 @@ func (a *Accounts) End(b *Budget) (expensive bool, wait time.Duration) {
 	if cost >= charged {
 		a.quotas.Reserve(b.source, quota.Cost{quota.CPU: float64(cost) / float64(time.Millisecond)}, time.Now())
 	}
-	if b.deferred {
+	switch {
+	case b.deferred:
 		return true, max(busy, a.Wait(b.source))
+	case b.late:
+		return true, max(lateAgain, a.Wait(b.source))
 	}
 	return b.spent > allowance, 0
 }

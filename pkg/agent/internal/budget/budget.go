@@ -20,8 +20,10 @@ const (
 	ofWork = 5_000_000
 	// perStep is what a source pays for a step.
 	perStep = 100 * time.Nanosecond
-	// maxTime ends what takes longer, in case steps do; it is measured on the clock.
-	maxTime = 10 * time.Second
+	// maxTime ends what takes longer, in case steps do; it is measured on the clock. Because the machine may have been busy, it
+	// is evaluated again after lateAgain.
+	maxTime   = 10 * time.Second
+	lateAgain = time.Minute
 	// allowance is how many steps a reconcile may take without the turn; inDebt, while its source has no CPU
 	// time left.
 	allowance, inDebt = 20_000, 10_000
@@ -54,6 +56,7 @@ type account struct {
 	free     int // steps that need no turn
 	turn     bool
 	deferred bool
+	late     bool        // maxTime was over: results say nothing of the expressions
 	gate     *sync.Mutex // of the source: one of its reconciles evaluates at a time, beside the one with the turn
 	inside   bool        // the gate is held
 }
@@ -212,7 +215,7 @@ func (b *Budget) Late() bool {
 		return false
 	}
 	if !b.deferred {
-		b.left = 0
+		b.left, b.late = 0, true
 	}
 	return true
 }

@@ -3,6 +3,8 @@ package budget
 import (
 	"errors"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/workwire/workwire/pkg/runtime/quota"
 	"github.com/workwire/workwire/pkg/wire"
@@ -114,6 +116,31 @@ func TestTurn(t *testing.T) {
 	if _, wait := poor.BeginTurn("b", nil); wait > 0 {
 		t.Errorf("another source waits for %v", wait)
 	}
+}
+
+// TestLate: what takes too long on the clock is over the budget, is not kept, because the machine may have been busy, and is done
+// again.
+func TestLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, results := accounts(false), &Results{}
+		b, _ := a.BeginTurn("s", results)
+		b.Start()
+		time.Sleep(maxTime)
+		if b.Late() || b.Left() == 0 {
+			t.Error("it is late too early")
+		}
+		time.Sleep(time.Second)
+		if !b.Late() || b.Left() != 0 {
+			t.Errorf("late %v, %d steps left", b.Late(), b.Left())
+		}
+		b.Stop()
+		if b.Keep(Key{}, State{Version: "1"}, ofWork, "too late", 1); !results.IsZero() {
+			t.Error("the result is kept")
+		}
+		if expensive, wait := a.End(b); b.Deferred() || !expensive || wait != lateAgain {
+			t.Errorf("deferred %v, expensive %v, again after %v", b.Deferred(), expensive, wait)
+		}
+	})
 }
 
 // TestResults: a kept result costs no time, counts as before, and is used while it would come out again.

@@ -84,7 +84,9 @@ func (b *Budget) Kept(key Key, state State) (value any, ok bool) {
 }
 
 // Keeps reports whether results are kept.
-func (b *Budget) Keeps() bool { return b != nil && b.results != nil && b.turn && !b.deferred }
+func (b *Budget) Keeps() bool {
+	return b != nil && b.results != nil && b.turn && !b.deferred && !b.late
+}
 
 // Keep keeps a result if b keeps results and the source has room. before is what Left was.
 func (b *Budget) Keep(key Key, state State, before int, value any, size int) {

@@ -96,13 +96,22 @@ func causeOf(pod *corev1.Pod) Cause {
 	}
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
-			note(Cause{rank: unschedulable, Text: text(c.Reason, c.Message)})
+			note(Cause{rank: unschedulable, Text: text(c.Reason, withoutPreemption(c.Message))})
 		}
 	}
 	if pod.Status.Phase == corev1.PodFailed && pod.Status.Reason != "" { // such as Evicted
 		note(Cause{rank: failed, Text: text(pod.Status.Reason, pod.Status.Message)})
 	}
 	return gravest
+}
+
+// withoutPreemption returns what the scheduler says of a pod without its last sentences, which repeat it for the eviction of others.
+func withoutPreemption(message string) string {
+	fits, _, found := strings.Cut(message, "preemption: ")
+	if end := strings.LastIndex(fits, ". "); found && end >= 0 {
+		return fits[:end+1]
+	}
+	return message
 }
 
 // ofContainer returns why a container is not ready.

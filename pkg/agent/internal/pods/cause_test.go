@@ -35,6 +35,8 @@ func TestCauseOf(t *testing.T) {
 		"new":           {[]string{"status: {phase: Pending}"}, ""},
 		"unschedulable": {[]string{"status: {phase: Pending, conditions: [{type: PodScheduled, status: 'False', reason: Unschedulable, message: '0/3 nodes are available: 3 Insufficient cpu.'}]}"},
 			"Pod p: Unschedulable: 0/3 nodes are available: 3 Insufficient cpu."},
+		"unschedulable, and preemption is no help": {[]string{"status: {phase: Pending, conditions: [{type: PodScheduled, status: 'False', reason: Unschedulable, message: '0/1 nodes are available: 1 Insufficient cpu. " +
+			"no new claims to deallocate, preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod.'}]}"}, "Pod p: Unschedulable: 0/1 nodes are available: 1 Insufficient cpu."},
 		"gated": {[]string{"status: {phase: Pending, conditions: [{type: PodScheduled, status: 'False', reason: SchedulingGated, message: waits}]}"}, "Pod p: SchedulingGated: waits"},
 		"an image": {[]string{"status: {phase: Pending, containerStatuses: [{name: c, state: {waiting: {reason: ImagePullBackOff, message: \"Back-off pulling\\n image x\"}}}]}"},
 			"Pod p: ImagePullBackOff: Back-off pulling image x"},

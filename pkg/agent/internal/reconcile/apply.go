@@ -33,12 +33,12 @@ func (r *Reconciler) apply(ctx context.Context, logger *slog.Logger, e *entry, w
 		after, err = r.applySpec(ctx, rec)
 	}
 	wait = r.endExpressions(&e.history, b)
-	if events := r.Table.takeEvents(e); wait > 0 {
+	if events := r.Table.takeEvents(e); b.Deferred() {
 		return wait, err
 	} else if rec.missed(events) {
 		r.Table.Enqueue(e.name)
 	}
-	return after, err
+	return sooner(after, wait), err
 }
 
 // applySpec makes sure that the AppliedManifestWork names what is about to be applied, and applies

@@ -38,11 +38,11 @@ func (r *Reconciler) beginExpressions(h *history, work *inbox.Entry) (b *budget.
 	return b, wait
 }
 
-// endExpressions ends beginExpressions. If the reconcile was deferred, it returns after how long to do it again.
+// endExpressions ends beginExpressions. It returns after how long to do the reconcile again, 0 for no need.
 func (r *Reconciler) endExpressions(h *history, b *budget.Budget) (wait time.Duration) {
 	x := &h.expressions
 	x.expensive, wait = r.Budgets.End(b)
-	x.waits = wait > 0
+	x.waits = b.Deferred()
 	return wait
 }
 
