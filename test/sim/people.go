@@ -171,15 +171,16 @@ func (w *World) letAllGo() {
 	}
 }
 
-// refuseObjects has a webhook refuse the objects of a work, on all clusters, for a while.
+// refuseObjects has a webhook refuse the objects of a work, on all clusters, for a while. Somebody changes the work meanwhile.
 func (w *World) refuseObjects() {
-	_, name := w.anyWork()
+	c, name := w.anyWork()
 	w.trace.note("webhook", "refuses the objects of "+name)
 	w.webhook.set(name)
+	w.later(10*time.Second, func() { w.change(c, name) })
 	w.later(maxOutage, func() { w.webhook.set("") })
 }
 
-// webhook refuses the ConfigMaps of a work. It is safe for concurrent use.
+// webhook refuses that the ConfigMaps of a work are written or deleted. It is safe for concurrent use.
 type webhook struct {
 	mu   sync.Mutex
 	work string // empty: it refuses nothing

@@ -20,7 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 )
 
-// refuse returns why an object may not become this, nil if it may.
+// refuse returns why an object may not become this, or be deleted; empty if it may.
 type refuse func(Kind, *Object) string
 
 func (f refuse) check(kind Kind, o *Object) *apierrors.StatusError {
@@ -65,7 +65,7 @@ func (s *Server) change(r *http.Request, t target, body []byte, webhook refuse) 
 		}
 		return s.write(r, t, k, body, webhook)
 	case http.MethodDelete:
-		return s.delete(user, t, k, body)
+		return s.delete(user, t, k, body, webhook)
 	}
 	return nil, apierrors.NewMethodNotSupported(k.resource, r.Method)
 }
@@ -286,9 +286,12 @@ func sameContent(a, b *Object) bool {
 	return apiequality.Semantic.DeepEqual(content(a), content(b))
 }
 
-func (s *Server) delete(user string, t target, k key, body []byte) (any, *apierrors.StatusError) {
+func (s *Server) delete(user string, t target, k key, body []byte, webhook refuse) (any, *apierrors.StatusError) {
 	before, failure := s.get(k)
 	if failure != nil {
+		return nil, failure
+	}
+	if failure := webhook.check(t.kind, before); failure != nil {
 		return nil, failure
 	}
 	var options metav1.DeleteOptions

@@ -55,7 +55,7 @@ type Faults struct {
 	Request func(method, path string) (time.Duration, Outcome)
 	// Lag returns how late a watch gets its next event. Optional.
 	Lag func(resource string) time.Duration
-	// Refuse returns why a webhook refuses to have an object created or changed to this; empty: it does not. Optional.
+	// Refuse returns why a webhook refuses to have an object created, changed to this, or deleted; empty: it does not. Optional.
 	Refuse func(kind Kind, o *Object) string
 }
 
