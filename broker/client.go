@@ -211,13 +211,15 @@ func (c *client) establish(pk *packet.Connect) bool {
 	c.done = make(chan struct{})
 	c.server.takeOver(c)
 	c.sending.wake() // nothing is sent before the CONNACK
+	begun := false
+	defer func() {
+		if !begun {
+			c.sending.stop()
+		}
+	}()
 	sess, present := c.server.router.Connect(session.Connect{
 		ID: c.sessionID, Owner: c.id.Account().String(), Credential: c.credential, CleanStart: pk.CleanStart, Expiry: expiry,
-		ReceiveMaximum: pk.ReceiveMaximum, Will: pk.Will, Wake: func() {
-			if c.sending.wake() {
-				go c.send()
-			}
-		},
+		ReceiveMaximum: pk.ReceiveMaximum, Will: pk.Will, Wake: c.wake,
 	})
 	c.sess, c.expiry = sess, sess.Expiry()
 	c.role = c.server.roles.of(c.id.Role)
@@ -235,7 +237,6 @@ func (c *client) establish(pk *packet.Connect) bool {
 	}
 	if err := c.answer(packet.AppendConnack(nil, connack)); err != nil {
 		c.end(nil, err)
-		c.sending.stop()
 		return true // serve finds the connection ended
 	}
 	args := []any{"sessionPresent", present}
@@ -243,6 +244,7 @@ func (c *client) establish(pk *packet.Connect) bool {
 		args = append(args, "certificateIssuer", c.certs[0].Issuer.CommonName, "certificateExpires", c.certs[0].NotAfter)
 	}
 	c.audit("connect", granted, "client connected", args...)
+	begun = true
 	go c.send()
 	return true
 }

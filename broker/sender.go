@@ -71,6 +71,13 @@ func (s *sending) end() <-chan struct{} {
 	return s.ended
 }
 
+// wake has what the session has for the client sent.
+func (c *client) wake() {
+	if c.sending.wake() {
+		go c.send()
+	}
+}
+
 // send writes the packets of the session, as many in one write as there are, until there are no more. It runs in a
 // goroutine of its own.
 func (c *client) send() {
