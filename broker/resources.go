@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -67,16 +68,11 @@ func openResources(cfg Config) (res *resources, err error) {
 		res.listeners = append(res.listeners, l)
 	}
 	if cfg.HTTPAddress != "" {
-		if res.http, err = net.Listen("tcp", cfg.HTTPAddress); err != nil {
-			return res, fmt.Errorf("listen for metrics and health: %w", err)
+		http, err := serve.Listen(context.Background(), cfg.HTTPAddress, cfg.HTTPCertFile, cfg.HTTPKeyFile)
+		if err != nil {
+			return res, fmt.Errorf("listen for metrics and health (httpAddress, httpCertFile, httpKeyFile): %w", err)
 		}
-		if cfg.HTTPCertFile != "" {
-			secure, err := serve.TLS(res.http, cfg.HTTPCertFile, cfg.HTTPKeyFile)
-			if err != nil {
-				return res, fmt.Errorf("httpCertFile and httpKeyFile: %w", err)
-			}
-			res.http = secure
-		}
+		res.http = http
 	}
 	return res, nil
 }

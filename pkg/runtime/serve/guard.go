@@ -7,9 +7,9 @@ import (
 	"net/http"
 )
 
-// TLS returns a listener that serves TLS with the certificate and the key of the files, which are
+// secured returns a listener that serves TLS with the certificate and the key of the files, which are
 // reloaded when they change. It returns an error if they cannot be used.
-func TLS(listener net.Listener, certFile, keyFile string) (net.Listener, error) {
+func secured(listener net.Listener, certFile, keyFile string) (net.Listener, error) {
 	files := &certificate{certFile: certFile, keyFile: keyFile}
 	if _, err := files.get(nil); err != nil {
 		return nil, err

@@ -122,7 +122,7 @@ func Listen(ctx context.Context, address, certFile, keyFile string) (net.Listene
 	if err != nil || certFile == "" {
 		return listener, err
 	}
-	secure, err := TLS(listener, certFile, keyFile)
+	secure, err := secured(listener, certFile, keyFile)
 	if err != nil {
 		_ = listener.Close()
 	}
