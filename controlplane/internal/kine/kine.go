@@ -97,7 +97,7 @@ func serve(ctx context.Context, endpoint string) error {
 		return fmt.Errorf("listening: %w", err)
 	}
 	api := newServer()
-	server.New(backend, "unix", notifyEvery, emulated).Register(api)
+	server.New(atomically{backend}, "unix", notifyEvery, emulated).Register(api)
 	running.Go(func() {
 		<-ctx.Done()
 		timer := time.AfterFunc(graceful, api.Stop)
@@ -108,6 +108,36 @@ func serve(ctx context.Context, endpoint string) error {
 		return fmt.Errorf("serving: %w", err)
 	}
 	return nil
+}
+
+// atomically is a backend whose answers that are empty have a revision that they reach. kine asks for how far its
+// writes are after it has found nothing: whoever watched from there on would miss what was written in between.
+type atomically struct{ server.Backend }
+
+// List returns objects, and up to which revision they are all.
+func (b atomically) List(ctx context.Context, prefix, startKey string, limit, revision int64, keysOnly bool) (int64, []*server.KeyValue, error) {
+	before, err := b.CurrentRevision(ctx)
+	if err != nil {
+		return 0, nil, err
+	}
+	reached, found, err := b.Backend.List(ctx, prefix, startKey, limit, revision, keysOnly)
+	if revision == 0 && len(found) == 0 {
+		reached = min(reached, before)
+	}
+	return reached, found, err
+}
+
+// Get returns an object, nil if there is none, and up to which revision that is so.
+func (b atomically) Get(ctx context.Context, key, rangeEnd string, limit, revision int64, keysOnly bool) (int64, *server.KeyValue, error) {
+	before, err := b.CurrentRevision(ctx)
+	if err != nil {
+		return 0, nil, err
+	}
+	reached, found, err := b.Backend.Get(ctx, key, rangeEnd, limit, revision, keysOnly)
+	if revision == 0 && found == nil {
+		reached = min(reached, before)
+	}
+	return reached, found, err
 }
 
 func newServer() *grpc.Server {
