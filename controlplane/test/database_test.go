@@ -207,11 +207,44 @@ const slowly = `
 CREATE FUNCTION slowly() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(random() * 0.2); RETURN NULL; END $$;
 CREATE TRIGGER slowly AFTER INSERT ON kine FOR EACH ROW WHEN (NEW.name LIKE '/order/%') EXECUTE FUNCTION slowly();`
 
+// follow lists the keys of a prefix, and watches from the revision of the list on until it has seen all writes. It fails the test if
+// one does not come.
+func follow(t *testing.T, client *clientv3.Client, prefix string, writes int) {
+	list, err := client.Get(t.Context(), prefix, clientv3.WithPrefix())
+	if err != nil {
+		t.Errorf("list: %v", err)
+		return
+	}
+	seen := map[string]bool{}
+	for _, kv := range list.Kvs {
+		seen[string(kv.Key)] = true
+	}
+	ctx, stop := context.WithTimeout(t.Context(), patience)
+	defer stop()
+	changes := client.Watch(ctx, prefix, clientv3.WithPrefix(), clientv3.WithRev(list.Header.Revision+1))
+	for len(seen) < writes {
+		change, ok := <-changes
+		if !ok {
+			t.Errorf("who listed %d at revision %d has seen %d of %d writes to %s", len(list.Kvs), list.Header.Revision, len(seen), writes, prefix)
+			return
+		}
+		for _, event := range change.Events {
+			seen[string(event.Kv.Key)] = true
+		}
+	}
+}
+
+// put creates a key, which must not exist.
+func put(t *testing.T, client *clientv3.Client, key string) {
+	if _, err := client.Txn(t.Context()).If(clientv3.Compare(clientv3.ModRevision(key), "=", 0)).Then(clientv3.OpPut(key, "x")).Commit(); err != nil {
+		t.Errorf("write %s: %v", key, err)
+	}
+}
+
 // TestNothingBetweenListAndWatch: who lists while others write, and watches from the revision of the list on, sees every write, also
-// those that had begun before others that are in the list.
+// those that had begun before others that are in the list, and those that came while it was empty.
 func TestNothingBetweenListAndWatch(t *testing.T) {
 	t.Parallel()
-	const writers, writes, between, prefix = 12, 40, 24, "/order/"
 	server, dir := sharedPostgres(t), t.TempDir()
 	database := server.createDatabase(t)
 	up(t, "--role=hub", "--dir="+dir, server.endpointFile(t, database))
@@ -221,44 +254,40 @@ func TestNothingBetweenListAndWatch(t *testing.T) {
 	noError(t, err)
 	defer client.Close()
 
-	read := func() {
-		list, err := client.Get(t.Context(), prefix, clientv3.WithPrefix())
-		if err != nil {
-			t.Errorf("list: %v", err)
-			return
-		}
-		seen := map[string]bool{}
-		for _, kv := range list.Kvs {
-			seen[string(kv.Key)] = true
-		}
-		ctx, stop := context.WithTimeout(t.Context(), patience)
-		defer stop()
-		changes := client.Watch(ctx, prefix, clientv3.WithPrefix(), clientv3.WithRev(list.Header.Revision+1))
-		for len(seen) < writers*writes {
-			change, ok := <-changes
-			if !ok {
-				t.Errorf("who listed at revision %d has seen %d of %d writes", list.Header.Revision, len(seen), writers*writes)
-				return
-			}
-			for _, event := range change.Events {
-				seen[string(event.Kv.Key)] = true
-			}
-		}
-	}
+	t.Run("written at once", func(t *testing.T) { listsAmidWrites(t, client) })
+	t.Run("empty", func(t *testing.T) { listsBeforeWrites(t, client) })
+}
+
+// listsAmidWrites lists while rows become visible in another order than that of their ids.
+func listsAmidWrites(t *testing.T, client *clientv3.Client) {
+	const writers, writes, between, prefix = 12, 40, 24, "/order/"
 	var running sync.WaitGroup
 	var begun atomic.Int32
 	for i := range writers {
 		running.Go(func() {
 			for n := range writes {
 				if begun.Add(1)%between == 1 {
-					running.Go(read)
+					running.Go(func() { follow(t, client, prefix, writers*writes) })
 				}
-				key := fmt.Sprintf("%s%d-%d", prefix, i, n)
-				if _, err := client.Txn(t.Context()).If(clientv3.Compare(clientv3.ModRevision(key), "=", 0)).Then(clientv3.OpPut(key, "x")).Commit(); err != nil {
-					t.Errorf("write %s: %v", key, err)
-				}
+				put(t, client, fmt.Sprintf("%s%d-%d", prefix, i, n))
 			}
 		})
 	}
 	running.Wait()
+}
+
+// listsBeforeWrites lists what is not there yet, again and again, while the first writes to it come: some lists are empty.
+func listsBeforeWrites(t *testing.T, client *clientv3.Client) {
+	const rounds, readers, writers = 60, 6, 12
+	for round := range rounds {
+		prefix := fmt.Sprintf("/empty/%d/", round)
+		var running sync.WaitGroup
+		for range readers {
+			running.Go(func() { follow(t, client, prefix, writers) })
+		}
+		for i := range writers {
+			running.Go(func() { put(t, client, fmt.Sprintf("%s%d", prefix, i)) })
+		}
+		running.Wait()
+	}
 }
