@@ -210,13 +210,6 @@ func (c *client) establish(pk *packet.Connect) bool {
 	c.maxPacketSize, c.noProblemInfo = int(pk.MaximumPacketSize), pk.NoProblemInfo
 	c.done = make(chan struct{})
 	c.server.takeOver(c)
-	c.sending.wake() // nothing is sent before the CONNACK
-	begun := false
-	defer func() {
-		if !begun {
-			c.sending.stop()
-		}
-	}()
 	sess, present := c.server.router.Connect(session.Connect{
 		ID: c.sessionID, Owner: c.id.Account().String(), Credential: c.credential, CleanStart: pk.CleanStart, Expiry: expiry,
 		ReceiveMaximum: pk.ReceiveMaximum, Will: pk.Will, Wake: c.wake,
@@ -244,7 +237,7 @@ func (c *client) establish(pk *packet.Connect) bool {
 		args = append(args, "certificateIssuer", c.certs[0].Issuer.CommonName, "certificateExpires", c.certs[0].NotAfter)
 	}
 	c.audit("connect", granted, "client connected", args...)
-	begun = true
+	c.sending.open()
 	go c.send()
 	return true
 }
@@ -473,11 +466,13 @@ func (c *client) finish() {
 		return
 	}
 	c.role.clients.Add(-1)
+	defer func() {
+		if ended := c.sending.end(); ended != nil {
+			c.shortenWrites()
+			<-ended
+		}
+	}()
 	c.sess.Disconnect(c.disconnected)
-	if ended := c.sending.end(); ended != nil {
-		c.shortenWrites()
-		<-ended
-	}
 }
 
 // close finishes and closes the connection, whatever happened.

@@ -68,11 +68,9 @@ func openResources(cfg Config) (res *resources, err error) {
 		res.listeners = append(res.listeners, l)
 	}
 	if cfg.HTTPAddress != "" {
-		http, err := serve.Listen(context.Background(), cfg.HTTPAddress, cfg.HTTPCertFile, cfg.HTTPKeyFile)
-		if err != nil {
+		if res.http, err = serve.Listen(context.Background(), cfg.HTTPAddress, cfg.HTTPCertFile, cfg.HTTPKeyFile); err != nil {
 			return res, fmt.Errorf("listen for metrics and health (httpAddress, httpCertFile, httpKeyFile): %w", err)
 		}
-		res.http = http
 	}
 	return res, nil
 }

@@ -18,20 +18,28 @@ const (
 // outputs are the buffers in which senders collect packets, used only while there are some.
 var outputs = sync.Pool{New: func() any { return new([]byte) }}
 
-// sending says whether a goroutine sends. A connection at rest has none, and so no stack of it: there are thousands.
+// sending says whether a goroutine sends. A connection at rest has none, and so no stack of it: there are thousands. The zero
+// sending starts none: nothing is sent before the CONNACK.
 type sending struct {
-	mu      sync.Mutex
-	running bool
-	again   bool          // it was woken while it was running
-	stopped bool          // none runs again
-	ended   chan struct{} // closed when the running one ends; nil: nobody waits for that
+	mu       sync.Mutex
+	isOpen   bool          // one may be started
+	running  bool          // one runs
+	again    bool          // it was woken since it began, or since the last rest
+	awaiting chan struct{} // closed when the running one ends; nil: nobody waits for that
+}
+
+// open says that goroutines may be started from now on, and that the caller starts the first.
+func (s *sending) open() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.isOpen, s.running = true, true
 }
 
 // wake reports whether the caller has to start a goroutine.
 func (s *sending) wake() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.stopped || s.running {
+	if !s.isOpen || s.running {
 		s.again = true
 		return false
 	}
@@ -39,14 +47,12 @@ func (s *sending) wake() bool {
 	return true
 }
 
-// rest reports whether the goroutine may end: nobody has woken it since it began, or since the last rest.
+// rest reports whether the goroutine is to end: nobody has woken it since it began, or since the last rest.
 func (s *sending) rest() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.running, s.again = s.again, false
-	if !s.running && s.ended != nil {
-		close(s.ended)
-	}
+	s.told()
 	return !s.running
 }
 
@@ -54,9 +60,14 @@ func (s *sending) rest() bool {
 func (s *sending) stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.running, s.stopped = false, true
-	if s.ended != nil {
-		close(s.ended)
+	s.isOpen, s.running = false, false
+	s.told()
+}
+
+// told tells who waits for the end of the running goroutine. Callers hold mu.
+func (s *sending) told() {
+	if !s.running && s.awaiting != nil {
+		close(s.awaiting)
 	}
 }
 
@@ -64,11 +75,11 @@ func (s *sending) stop() {
 func (s *sending) end() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.stopped = true
+	s.isOpen = false
 	if s.running {
-		s.ended = make(chan struct{})
+		s.awaiting = make(chan struct{})
 	}
-	return s.ended
+	return s.awaiting
 }
 
 // wake has what the session has for the client sent.

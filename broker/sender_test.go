@@ -31,6 +31,12 @@ func TestSending(t *testing.T) {
 			go send()
 		}
 	}
+	if put(); s.running || there.Load() != 1 {
+		t.Error("it takes before it is open")
+	}
+	s.open()
+	go send()
+	kit.Receive(t, "what was there before it was open", taken)
 	for range 5000 {
 		for range wakers {
 			go put()
@@ -51,6 +57,12 @@ func TestSending(t *testing.T) {
 // TestSendingStopped: nobody starts a goroutine, or waits for one, after the one that ran has stopped for good.
 func TestSendingStopped(t *testing.T) {
 	var s sending
+	if s.open(); s.wake() {
+		t.Error("a second goroutine is started")
+	}
+	if s.rest() || !s.rest() {
+		t.Error("the goroutine rests although it was woken, or does not although it was not")
+	}
 	if !s.wake() || s.wake() {
 		t.Error("the first wake does not start a goroutine, or the second one does")
 	}

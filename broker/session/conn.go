@@ -44,13 +44,12 @@ type Conn struct {
 	s      *session
 	window int // maximum number of messages that the client has not acknowledged
 	wake   func()
-	ended  atomic.Bool // endReason is set
+	ended  atomic.Pointer[Reason] // why; nil until then
 
 	// Guarded by router.mu.
-	endReason Reason // "" until the connection has ended
-	will      *Will
-	acks      []ack // acknowledgements for the client, in the order of its messages
-	unacked   int   // messages sent and not acknowledged by the client
+	will    *Will
+	acks    []ack // acknowledgements for the client, in the order of its messages
+	unacked int   // messages sent and not acknowledged by the client
 }
 
 type ack struct {
@@ -196,19 +195,15 @@ func (c *Conn) Expiry() uint32 {
 
 // EndReason returns why the connection has ended, or "" if it has not.
 func (c *Conn) EndReason() Reason {
-	if !c.ended.Load() {
-		return ""
+	if reason := c.ended.Load(); reason != nil {
+		return *reason
 	}
-	c.router.mu.Lock()
-	defer c.router.mu.Unlock()
-	return c.endReason
+	return ""
 }
 
 // end marks the connection as ended, once. Callers hold router.mu.
 func (c *Conn) end(reason Reason) {
-	if c.endReason == "" {
-		c.endReason = reason
-		c.ended.Store(true)
+	if c.ended.CompareAndSwap(nil, &reason) {
 		c.wake()
 	}
 }

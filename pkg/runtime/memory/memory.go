@@ -38,8 +38,6 @@ func ReturnAtRest(ctx context.Context) error {
 		metrics.Read(heap)
 		if r.look(time.Now(), heap[0].Value.Uint64(), heap[1].Value.Uint64()) {
 			giveBack()
-			metrics.Read(heap[:1])
-			r.returned(time.Now(), heap[0].Value.Uint64())
 		}
 	}
 }
@@ -56,16 +54,14 @@ type rest struct {
 	since   time.Time
 }
 
-// look reports whether the program is at rest and there is something to return: it has allocated so many bytes since its start, and
-// its heap holds so many.
+// look reports whether the program is at rest and there is something to return, which the caller does then. The program has
+// allocated so many bytes since its start, and its heap holds so many.
 func (r *rest) look(now time.Time, allocated, held uint64) bool {
 	quiet := allocated-r.last <= restful
 	r.last = allocated
-	done := allocated - r.settled
-	return quiet && (done >= max(enough, held/4) || now.Sub(r.since) >= seldom)
-}
-
-// returned records a return.
-func (r *rest) returned(now time.Time, allocated uint64) {
-	r.last, r.settled, r.since = allocated, allocated, now
+	if !quiet || allocated-r.settled < max(enough, held/4) && now.Sub(r.since) < seldom {
+		return false
+	}
+	r.settled, r.since = allocated, now
+	return true
 }
