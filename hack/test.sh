@@ -30,7 +30,7 @@ slow=(./pkg/agent ./test/integration ./test/fleet ./broker ./broker/conformance 
 hostile=./test/hostile
 mapfile -t rest < <(tested ./... | cut -d ' ' -f 1 | sed 's#^github.com/workwire/workwire#.#' | grep -vxF "$(printf '%s\n' "${programs[@]}" "${slow[@]}" $deploy $hostile)")
 # The packages of controlplane/ that have tests. Its others are Kubernetes: naming them would compile all of it again.
-controlplane="./internal/cli ./internal/credentials ./internal/kine ./internal/plane ./internal/process ./internal/wholerows ./test"
+controlplane="./internal/cli ./internal/credentials ./internal/kine ./internal/plane ./internal/process ./internal/wholerows ./internal/works ./test"
 beside=(
 	"go test $flags -p 1 ${programs[*]}"
 	"go test -C controlplane $flags -count=1 $controlplane"

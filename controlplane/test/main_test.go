@@ -69,12 +69,18 @@ func run(m *testing.M) int {
 // watchSources looks at all sources of the binary. The go command notices, and forgets the cached
 // result of these tests when one of them changes.
 func watchSources() error {
-	return filepath.WalkDir("..", func(path string, entry os.DirEntry, err error) error {
-		if err == nil && !entry.IsDir() {
-			_, err = os.Stat(path)
+	for _, sources := range []string{"..", "../../pkg/apis/work/v1", "../../deploy/crds"} {
+		err := filepath.WalkDir(sources, func(path string, entry os.DirEntry, err error) error {
+			if err == nil && !entry.IsDir() {
+				_, err = os.Stat(path)
+			}
+			return err
+		})
+		if err != nil {
+			return err
 		}
-		return err
-	})
+	}
+	return nil
 }
 
 // controlPlane is a "controlplane up".

@@ -37,6 +37,9 @@ func Hub() []*apiextensionsv1.CustomResourceDefinition {
 	)
 }
 
+// ManifestWork returns a new copy of the definition of ManifestWorks.
+func ManifestWork() *apiextensionsv1.CustomResourceDefinition { return Hub()[0] }
+
 // Spoke returns new copies of the definitions that the cluster of an agent needs:
 // AppliedManifestWork.
 func Spoke() []*apiextensionsv1.CustomResourceDefinition {

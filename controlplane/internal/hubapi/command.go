@@ -77,7 +77,7 @@ func serve(ctx context.Context, opts *options.Options) error {
 	if err != nil {
 		return fmt.Errorf("completing the configuration: %w", err)
 	}
-	chain, err := generic.CreateServerChain(completedConfig)
+	chain, err := newChain(completedConfig)
 	if err != nil {
 		return fmt.Errorf("building the server: %w", err)
 	}
