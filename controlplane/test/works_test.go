@@ -57,6 +57,7 @@ var steps = []step{
 	{method: "POST", path: "?fieldValidation=Ignore", body: strings.Replace(named("pruned"), `"spec":{`, `"spec":{"more":1,`, 1)},
 	{method: "POST", body: strings.Replace(named("enum"), `"spec":{`, `"spec":{"deleteOption":{"propagationPolicy":"Perhaps"},`, 1)},
 	{method: "POST", body: strings.Replace(named("rule"), `"spec":{`, `"spec":{"executor":{"subject":{"type":"ServiceAccount"}},`, 1)},
+	{method: "POST", body: strings.Replace(named("unnamed"), `"spec":{`, `"spec":{"manifestConfigs":[{"resourceIdentifier":{"resource":"secrets"}}],`, 1), differs: true},
 	{method: "POST", body: strings.Replace(named("null"), `"manifests":[`, `"manifests":[null,"text",`, 1)},
 	{method: "POST", body: named("Not_A_Name")},
 	{method: "POST", body: named(strings.Repeat("n", 300))},
@@ -94,6 +95,8 @@ var steps = []step{
 	{method: "PUT", path: "/a/status", body: strings.Replace(withStatus(status), `"status":{`, `"spec":{"workload":{}},"status":{`, 1)},
 	{method: "PUT", path: "/a/status", body: withStatus(strings.Replace(status, `"True"`, `"Maybe"`, 1))},
 	{method: "PUT", path: "/a/status", body: withStatus(strings.ReplaceAll(status, `"reason":"Done"`, `"reason":"not a reason"`))},
+	{method: "PUT", path: "/a/status", body: withStatus(`{"resourceStatus":{"manifests":[{"conditions":null,"resourceMeta":{"ordinal":0}}]}}`)},
+	{method: "PUT", path: "/a/status", body: withStatus(status)},
 	{method: "PATCH", path: "/a/status", kind: "application/merge-patch+json", body: `{"metadata":{"labels":{"no":"way"}},"status":{"observedGeneration":7}}`},
 	{method: "PATCH", path: "/a/status", kind: "application/json-patch+json", body: `[{"op":"remove","path":"/status/resourceStatus"}]`},
 	{method: "GET", path: "/a"},
@@ -170,6 +173,9 @@ func (c worksClient) awaitTyped(want bool) {
 		}
 		if strings.Contains(body, `"resourceStatus":{}`) != want {
 			return errors.New("not yet")
+		}
+		if code, body := c.do("default", step{method: "GET"}); code != http.StatusOK {
+			return fmt.Errorf("%d %s", code, body) // it reads what is stored
 		}
 		return nil
 	})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strings"
 
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -73,7 +74,7 @@ func (r rules) created(ctx context.Context, work *workv1.ManifestWork) field.Err
 	if err != nil {
 		return err
 	}
-	return r.whole.Validate(ctx, object)
+	return missing(r.whole.Validate(ctx, object))
 }
 
 // updated returns what is wrong with a work whose status is as before.
@@ -89,7 +90,7 @@ func (r rules) updated(ctx context.Context, work, before *workv1.ManifestWork) f
 	if err != nil {
 		return err
 	}
-	return r.whole.ValidateUpdate(ctx, object, old)
+	return missing(r.whole.ValidateUpdate(ctx, object, old))
 }
 
 // reported returns what is wrong with a work of which only the status is not as before.
@@ -108,7 +109,7 @@ func (r rules) reported(ctx context.Context, work, before *workv1.ManifestWork) 
 	if err != nil {
 		return err
 	}
-	return r.status.ValidateUpdate(ctx, object, old)
+	return missing(r.status.ValidateUpdate(ctx, object, old))
 }
 
 // untyped returns a work as the rules take it, with its spec, its status, or both. Manifests are empty: the definition says
@@ -136,5 +137,33 @@ func untyped(work *workv1.ManifestWork, spec, status bool) (*unstructured.Unstru
 	if !spec {
 		delete(content, "spec")
 	}
+	dropNulls(content)
 	return &unstructured.Unstructured{Object: content}, nil
+}
+
+// dropNulls takes out the fields that are null, as whoever serves a definition does: a type writes what it has none of so.
+func dropNulls(value any) {
+	switch value := value.(type) {
+	case map[string]any:
+		for name, content := range value {
+			if content == nil {
+				delete(value, name)
+			}
+			dropNulls(content)
+		}
+	case []any:
+		for _, content := range value {
+			dropNulls(content)
+		}
+	}
+}
+
+// missing says of a text that is empty, and may not be, that it is required: a type has an empty one where there is none.
+func missing(errs field.ErrorList) field.ErrorList {
+	for i, err := range errs {
+		if err.Type == field.ErrorTypeInvalid && err.BadValue == "" && strings.HasSuffix(err.Detail, "should be at least 1 chars long") {
+			errs[i] = field.Required(field.NewPath(err.Field), "")
+		}
+	}
+	return errs
 }
