@@ -76,6 +76,7 @@ var steps = []step{
 	{method: "GET", accept: "application/json;as=Table;v=v1;g=meta.k8s.io"},
 	{method: "GET", accept: "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"},
 	{method: "GET", accept: "application/vnd.kubernetes.protobuf"},
+	{method: "GET", accept: "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"},
 	{method: "PUT", path: "/a", body: named("a")},
 	{method: "PUT", path: "/a", body: strings.Replace(named("a"), `"name"`, `"resourceVersion":"1","name"`, 1)},
 	{method: "PUT", path: "/a", body: strings.Replace(strings.Replace(named("a"), `"name"`, `"resourceVersion":"CURRENT","name"`, 1), `"kind":"ConfigMap","apiVersion":"v1"`, `"apiVersion":"v1", "kind":"ConfigMap"`, 1)},

@@ -43,10 +43,10 @@ type Plane struct {
 	plane *controlplane.Plane
 }
 
-// Start starts a control plane with the definitions for its role, with its data in a PostgreSQL
+// Start starts a control plane of binary with the definitions for its role, with its data in a PostgreSQL
 // database, or in etcd if datastore is "".
 func Start(ctx context.Context, dir, binary string, role controlplane.Role, datastore string) (*Plane, error) {
-	started, err := controlplane.StartOn(role, datastore)
+	started, err := controlplane.StartOn(binary, role, datastore)
 	if err != nil {
 		return nil, err
 	}

@@ -51,6 +51,8 @@ type Plane struct {
 	// Kubeconfig is the path of the administrator's.
 	Kubeconfig string
 
+	// binary is the path of the program controlplane.
+	binary string
 	config *rest.Config
 	role   Role
 	// datastore is the URL of a database without a password, empty for etcd.
@@ -135,12 +137,12 @@ func (p *Plane) connect() (err error) {
 
 // Start starts a control plane in a new temporary directory and returns when it is ready. Stop must
 // be called.
-func Start(role Role) (*Plane, error) { return StartOn(role, "") }
+func Start(role Role) (*Plane, error) { return StartOn("", role, "") }
 
 // StartOnFor is like StartFor with the data in a PostgreSQL database, whose URL has no password.
 func StartOnFor(t testing.TB, role Role, datastore string) *Plane {
 	t.Helper()
-	p, err := StartOn(role, datastore)
+	p, err := StartOn("", role, datastore)
 	kit.NoError(t, err)
 	p.stopAfter(t)
 	return p
@@ -154,13 +156,20 @@ func (p *Plane) stopAfter(t testing.TB) {
 	})
 }
 
-// StartOn is like Start with the data in a PostgreSQL database, whose URL has no password; "" is etcd.
-func StartOn(role Role, datastore string) (*Plane, error) {
+// StartOn is like Start with another binary than bin/controlplane of a directory above, unless it is "", and with the data in a
+// PostgreSQL database, whose URL has no password; "" is etcd.
+func StartOn(binary string, role Role, datastore string) (*Plane, error) {
+	if binary == "" {
+		var err error
+		if binary, err = find(); err != nil {
+			return nil, err
+		}
+	}
 	dir, err := os.MkdirTemp("", "workwire-"+string(role)+"-")
 	if err != nil {
 		return nil, fmt.Errorf("controlplane: %w", err)
 	}
-	p := &Plane{dir: dir, role: role, datastore: datastore, Kubeconfig: filepath.Join(dir, "kubeconfig")}
+	p := &Plane{binary: binary, dir: dir, role: role, datastore: datastore, Kubeconfig: filepath.Join(dir, "kubeconfig")}
 	if err := p.start(); err != nil {
 		return nil, errors.Join(err, p.process.Stop(), os.RemoveAll(dir))
 	}

@@ -68,23 +68,15 @@ func (p *Plane) Restore(file string, bumpRevision uint64) error {
 }
 
 func (p *Plane) run(command string, args ...string) error {
-	binary, err := find()
-	if err != nil {
-		return err
-	}
-	if out, err := exec.Command(binary, append([]string{command, "--dir=" + p.dir}, args...)...).CombinedOutput(); err != nil {
+	if out, err := exec.Command(p.binary, append([]string{command, "--dir=" + p.dir}, args...)...).CombinedOutput(); err != nil {
 		return fmt.Errorf("controlplane %s: %w: %s", command, err, out)
 	}
 	return nil
 }
 
 // start starts the process and returns when the control plane is ready.
-func (p *Plane) start() error {
-	binary, err := find()
-	if err != nil {
-		return err
-	}
-	args := []string{binary, "up", "--role=" + string(p.role), "--dir=" + p.dir, "--start-timeout=" + startTimeout.String()}
+func (p *Plane) start() (err error) {
+	args := []string{p.binary, "up", "--role=" + string(p.role), "--dir=" + p.dir, "--start-timeout=" + startTimeout.String()}
 	if p.datastore != "" {
 		args = append(args, "--datastore-endpoint="+p.datastore)
 	}
