@@ -62,7 +62,7 @@ func TestDecideAhead(t *testing.T) {
 		changes string
 		want    string // Progressing
 	}{
-		"in time": {works: "c1:old", changes: "update c1 at " + at, want: "True StagedAhead revision 2: 0 of 1 clusters succeeded; other clusters: 1 clusters have the template and apply it when their window opens, the first 2026-01-02T04:30:00Z"},
+		"in time": {works: "c1:old", changes: "update c1 at " + at, want: "True StagedAhead revision 2: 0 of 1 clusters succeeded; other clusters: 1 cluster has the template and applies it when its window opens, at 2026-01-02T04:30:00Z"},
 		"an agent that would apply it at once": {works: "c1:old", want: "True OutsideWindow", change: func(in *input) {
 			in.cluster = func(string) (*clusterv1.ManagedCluster, bool) { return &clusterv1.ManagedCluster{}, true }
 		}},

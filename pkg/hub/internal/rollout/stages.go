@@ -275,8 +275,11 @@ func (g *gate) stage(starting []string, status *StageStatus) (opens time.Time) {
 
 // stagedHold says that so many clusters wait for their windows.
 func stagedHold(clusters int, opens time.Time) Hold {
-	return Hold{Reason: StagedAhead, Until: opens,
-		Message: fmt.Sprintf("%d clusters have the template and apply it when their window opens, the first %s", clusters, timeText(opens))}
+	message := fmt.Sprintf("%d clusters have the template and apply it when their window opens, the first %s", clusters, timeText(opens))
+	if clusters == 1 {
+		message = "1 cluster has the template and applies it when its window opens, at " + timeText(opens)
+	}
+	return Hold{Reason: StagedAhead, Until: opens, Message: message}
 }
 
 // count adds a cluster.

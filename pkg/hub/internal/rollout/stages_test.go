@@ -126,7 +126,7 @@ windows: [{schedule: "30 0 * * *", duration: 1h, timeZoneClaim: zone.example}]
 		},
 		"staged ahead": { // lima opens at 05:30 UTC, tokyo in the evening
 			plan: ahead, clusters: "c1 lima tokyo", starts: "lima", later: "lima 05:30-06:30", stages: "other clusters 0/0/3 StagedAhead", requeue: 84*time.Minute + 54*time.Second,
-			hold: "StagedAhead other clusters: 1 clusters have the template and apply it when their window opens, the first 2026-02-03T05:30:00Z",
+			hold: "StagedAhead other clusters: 1 cluster has the template and applies it when its window opens, at 2026-02-03T05:30:00Z",
 		},
 		"staged too early": {
 			plan: strings.Replace(ahead, "2h", "1h", 1), clusters: "lima", stages: "other clusters 0/0/1 OutsideWindow", requeue: 24*time.Minute + 54*time.Second,
@@ -139,11 +139,11 @@ windows: [{schedule: "30 0 * * *", duration: 1h, timeZoneClaim: zone.example}]
 		"until a freeze": {
 			plan: ahead + `freezes: [{from: "2026-02-03T06:00:00Z", to: "2026-02-03T07:10:00Z"}]`, clusters: "lima", starts: "lima", later: "lima 05:30-06:00",
 			stages: "other clusters 0/0/1 StagedAhead", requeue: 84*time.Minute + 54*time.Second,
-			hold: "StagedAhead other clusters: 1 clusters have the template and apply it when their window opens, the first 2026-02-03T05:30:00Z",
+			hold: "StagedAhead other clusters: 1 cluster has the template and applies it when its window opens, at 2026-02-03T05:30:00Z",
 		},
 		"a staged one that is away keeps its time, and does not come back to find another": {
 			plan: ahead, clusters: "lima:-+", starts: "lima", later: "lima 05:30-06:30", stages: "other clusters 0/0/1 StagedAhead", requeue: 84*time.Minute + 54*time.Second,
-			hold: "StagedAhead other clusters: 1 clusters have the template and apply it when their window opens, the first 2026-02-03T05:30:00Z",
+			hold: "StagedAhead other clusters: 1 cluster has the template and applies it when its window opens, at 2026-02-03T05:30:00Z",
 		},
 		"whose window is open goes first": { // that of tokyo
 			plan:     `{stageAhead: 2h, windows: [{schedule: "30 0 * * *", duration: 1h, timeZoneClaim: zone.example}, {schedule: "0 13 * * *", duration: 1h, timeZoneClaim: zone.example}]}`,
