@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/workwire/workwire/deploy/crds"
@@ -90,6 +91,58 @@ func TestCanonical(t *testing.T) {
 		}
 		if canonical(manifests, before); string(manifests[0].Raw) != test.want {
 			t.Errorf("%s: %s became %s, not %s", test.name, test.text, manifests[0].Raw, test.want)
+		}
+	}
+}
+
+// What was stored under older rules can still be changed, but not into something else that breaks a rule.
+func TestOlderWorksCanBeChanged(t *testing.T) {
+	scheme := runtime.NewScheme()
+	if err := workv1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	r, err := newRules(scheme, crds.ManifestWork().Spec.Versions[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	older := func() *workv1.ManifestWork {
+		work := &workv1.ManifestWork{ObjectMeta: metav1.ObjectMeta{Name: "w", Namespace: "c", ResourceVersion: "1"}}
+		work.Spec.Workload.Manifests = []workv1.Manifest{{RawExtension: runtime.RawExtension{Raw: []byte(`{"kind":"Secret"}`)}}}
+		work.Spec.DeleteOption = &workv1.DeleteOption{PropagationPolicy: "Perhaps"}
+		work.Status.Conditions = []metav1.Condition{{Type: "Applied", Status: "Maybe", Reason: "R", LastTransitionTime: metav1.Now()}}
+		return work
+	}
+	ttl := int64(1)
+	for name, test := range map[string]struct {
+		change func(*workv1.ManifestWork)
+		want   string
+	}{
+		"a label":             {func(w *workv1.ManifestWork) { w.Labels = map[string]string{"a": "b"} }, ""},
+		"the field beside it": {func(w *workv1.ManifestWork) { w.Spec.DeleteOption.TTLSecondsAfterFinished = &ttl }, ""},
+		"into valid":          {func(w *workv1.ManifestWork) { w.Spec.DeleteOption.PropagationPolicy = "Orphan" }, ""},
+		"into another":        {func(w *workv1.ManifestWork) { w.Spec.DeleteOption.PropagationPolicy = "Never" }, `Unsupported value: "Never"`},
+		"no manifests":        {func(w *workv1.ManifestWork) { w.Spec.Workload.Manifests = nil }, "manifests should not be empty"},
+	} {
+		work := older()
+		test.change(work)
+		if got := r.updated(t.Context(), work, older()).ToAggregate(); (got == nil) != (test.want == "") || got != nil && !strings.Contains(got.Error(), test.want) {
+			t.Errorf("%s: got %v, want %q", name, got, test.want)
+		}
+	}
+	for name, test := range map[string]struct {
+		change func(*workv1.ManifestWorkStatus)
+		want   string
+	}{
+		"a generation": {func(s *workv1.ManifestWorkStatus) { s.ObservedGeneration = 2 }, ""},
+		"into valid":   {func(s *workv1.ManifestWorkStatus) { s.Conditions[0].Status = "True" }, ""},
+		"another condition": {func(s *workv1.ManifestWorkStatus) {
+			s.Conditions = append(s.Conditions, metav1.Condition{Type: "Other", Status: "Who knows", Reason: "R", LastTransitionTime: metav1.Now()})
+		}, `status.conditions[1].status: Unsupported value: "Who knows"`},
+	} {
+		work := older()
+		test.change(&work.Status)
+		if got := r.reported(t.Context(), work, older()).ToAggregate(); (got == nil) != (test.want == "") || got != nil && !strings.Contains(got.Error(), test.want) {
+			t.Errorf("status, %s: got %v, want %q", name, got, test.want)
 		}
 	}
 }
