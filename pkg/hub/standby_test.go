@@ -110,9 +110,7 @@ func TestStaleStandby(t *testing.T) {
 				w.Applied(w.works, name)
 			}
 			second := w.awaitReady(w.startHub(w.electing("second"), func(c *hub.Config) { kit.Intercept(c.REST, test.api.trip) }))
-			if works := second.Metric("workwire_hub_works"); works < 3 {
-				t.Errorf("the standby holds %v works", works)
-			}
+			kit.True(t, "the standby holds the works", func() bool { return second.Metric("workwire_hub_works") >= 3 })
 			if test.stale {
 				test.api.stall()
 			}

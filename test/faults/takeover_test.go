@@ -146,9 +146,14 @@ func (w *takeover) run(cut bool) {
 	proxy, kubeconfig := w.throughProxy()
 	second, standby := w.startHub("second", kubeconfig)
 	w.ready(standby)
-	metrics := w.metrics(standby)
-	if metrics.Sum("workwire_source_connected") != 0 || int(metrics.Sum("workwire_hub_works")) < *takeoverWorks {
-		w.Errorf("the standby is connected to the broker, or does not hold all works: %v", metrics.Select("workwire_hub_works"))
+	kit.Within(w, kit.Patience, "the standby holds all works", func() error { // the metric may be a moment behind
+		if held := int(w.metrics(standby).Sum("workwire_hub_works")); held < *takeoverWorks {
+			return fmt.Errorf("it holds %d", held)
+		}
+		return nil
+	})
+	if w.metrics(standby).Sum("workwire_source_connected") != 0 {
+		w.Errorf("the standby is connected to the broker")
 	}
 	w.Logf("memory of the leader %d MiB, of the standby %d MiB", rss(first)>>20, rss(second)>>20)
 	if cut {
