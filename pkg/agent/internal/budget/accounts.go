@@ -25,7 +25,8 @@ const (
 type Accounts struct {
 	quotas *quota.Quotas[wire.SourceID]
 	seed   maphash.Seed
-	gates  [64]sync.Mutex // of sources, by their hash
+	gates  [64]sync.Mutex       // of sources, by their hash
+	cpu    func() time.Duration // what the thread of the caller has used
 
 	mu     sync.Mutex // guards all below
 	holder *account   // of the turn; nil: nobody
@@ -35,7 +36,7 @@ type Accounts struct {
 
 // New returns accounts that charge quotas with [quota.CPU].
 func New(quotas *quota.Quotas[wire.SourceID]) *Accounts {
-	return &Accounts{quotas: quotas, seed: maphash.MakeSeed(), kept: map[wire.SourceID]int{}}
+	return &Accounts{quotas: quotas, seed: maphash.MakeSeed(), cpu: threadTime, kept: map[wire.SourceID]int{}}
 }
 
 // Begin returns the budget of a reconcile, with an allowance. results are those of the work, or nil. End must be called.

@@ -2,6 +2,7 @@ package budget
 
 import (
 	"errors"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,7 +17,9 @@ func accounts(poor bool) *Accounts {
 	if poor {
 		rates[quota.CPU] = quota.Rate{PerSecond: 0.001, Burst: 1}
 	}
-	return New(quota.New[wire.SourceID](quota.Config{Rates: rates, Subsystem: "test"}))
+	a, begun := New(quota.New[wire.SourceID](quota.Config{Rates: rates, Subsystem: "test"})), time.Now()
+	a.cpu = func() time.Duration { return time.Since(begun) } // which is that of the test's bubble, too
+	return a
 }
 
 func inDebtOf(a *Accounts, source wire.SourceID) {
@@ -141,6 +144,39 @@ func TestLate(t *testing.T) {
 			t.Errorf("deferred %v, expensive %v, again after %v", b.Deferred(), expensive, wait)
 		}
 	})
+}
+
+// TestBusyMachine: what others use of the CPU makes no evaluation late, and is not charged.
+func TestBusyMachine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := accounts(true)
+		a.cpu = func() time.Duration { return 0 }
+		b, _ := a.BeginTurn("s", nil)
+		b.Start()
+		for range 3 {
+			if time.Sleep(maxTime); b.Late() || b.Left() == 0 {
+				t.Error("it is late, and has used nothing")
+			}
+		}
+		a.cpu = func() time.Duration { return maxTime + 1 }
+		if time.Sleep(maxTime); !b.Late() {
+			t.Error("it is not late, and has used too much")
+		}
+		a.cpu = func() time.Duration { return 0 }
+		b.Stop()
+		if a.End(b); a.Wait("s") > 0 {
+			t.Errorf("the source waits for %v", a.Wait("s"))
+		}
+	})
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	before, started := threadTime(), time.Now()
+	time.Sleep(50 * time.Millisecond)
+	if used := threadTime() - before; runtime.GOOS == "linux" && used > time.Since(started)/2 {
+		t.Errorf("a thread that sleeps has used %v", used)
+	}
+	for threadTime() == before { // one that works uses some
+	}
 }
 
 // TestResults: a kept result costs no time, counts as before, and is used while it would come out again.
