@@ -18,12 +18,14 @@ import (
 //go:embed *.yaml optional/*.yaml
 var files embed.FS
 
+const manifestWorks = "work.open-cluster-management.io_manifestworks.yaml"
+
 // Hub returns new copies of the definitions that a hub needs: ManifestWork, ManifestWorkReplicaSet,
 // ManagedCluster, ManagedClusterSet, ManagedClusterSetBinding, Placement, PlacementDecision,
 // AddOnPlacementScore, ManifestWorkReplicaSetRevision, WorkOverride and RolloutPlan.
 func Hub() []*apiextensionsv1.CustomResourceDefinition {
 	return read(
-		"work.open-cluster-management.io_manifestworks.yaml",
+		manifestWorks,
 		"work.open-cluster-management.io_manifestworkreplicasets.yaml",
 		"cluster.open-cluster-management.io_managedclusters.yaml",
 		"cluster.open-cluster-management.io_managedclustersets.yaml",
@@ -38,7 +40,7 @@ func Hub() []*apiextensionsv1.CustomResourceDefinition {
 }
 
 // ManifestWork returns a new copy of the definition of ManifestWorks.
-func ManifestWork() *apiextensionsv1.CustomResourceDefinition { return Hub()[0] }
+func ManifestWork() *apiextensionsv1.CustomResourceDefinition { return read(manifestWorks)[0] }
 
 // Spoke returns new copies of the definitions that the cluster of an agent needs:
 // AppliedManifestWork.

@@ -37,11 +37,7 @@ func newRules(typer runtime.ObjectTyper, version apiextensionsv1.CustomResourceD
 		return rules{}, err
 	}
 	schema := defined.OpenAPIV3Schema
-	structural, err := structuralschema.NewStructural(schema)
-	if err != nil {
-		return rules{}, err
-	}
-	validator, _, err := validation.NewSchemaValidator(schema)
+	structural, validator, err := compiled(schema)
 	if err != nil {
 		return rules{}, err
 	}
@@ -56,16 +52,23 @@ func newRules(typer runtime.ObjectTyper, version apiextensionsv1.CustomResourceD
 	half.Properties = maps.Clone(schema.Properties)
 	delete(half.Properties, "spec")
 	half.Required = slices.DeleteFunc(slices.Clone(schema.Required), func(name string) bool { return name == "spec" })
-	if structural, err = structuralschema.NewStructural(&half); err != nil {
-		return rules{}, err
-	}
-	if validator, _, err = validation.NewSchemaValidator(&half); err != nil {
+	if structural, validator, err = compiled(&half); err != nil {
 		return rules{}, err
 	}
 	return rules{
 		whole: whole, status: customresource.NewStatusStrategy(whole),
 		justStatus: customresource.NewStrategy(typer, true, kind, validator, statusValidator, structural, nil, nil, nil),
 	}, nil
+}
+
+// compiled returns both forms in which a strategy takes a schema.
+func compiled(schema *apiextensions.JSONSchemaProps) (*structuralschema.Structural, validation.SchemaValidator, error) {
+	structural, err := structuralschema.NewStructural(schema)
+	if err != nil {
+		return nil, nil, err
+	}
+	validator, _, err := validation.NewSchemaValidator(schema)
+	return structural, validator, err
 }
 
 // created returns what is wrong with a new work.
@@ -79,37 +82,31 @@ func (r rules) created(ctx context.Context, work *workv1.ManifestWork) field.Err
 
 // updated returns what is wrong with a work whose status is as before.
 func (r rules) updated(ctx context.Context, work, before *workv1.ManifestWork) field.ErrorList {
-	object, err := untyped(work, true, false)
-	if err != nil {
-		return err
-	}
-	if len(r.whole.Validate(ctx, object)) == 0 {
+	if object, err := untyped(work, true, false); err == nil && len(r.whole.Validate(ctx, object)) == 0 {
 		return nil
 	}
-	old, err := untyped(before, true, false)
-	if err != nil {
-		return err
-	}
-	return missing(r.whole.ValidateUpdate(ctx, object, old))
+	return compared(ctx, r.whole, work, before)
 }
 
 // reported returns what is wrong with a work of which only the status is not as before.
 func (r rules) reported(ctx context.Context, work, before *workv1.ManifestWork) field.ErrorList {
-	object, err := untyped(work, false, true)
-	if err != nil {
-		return err
-	}
-	if len(r.justStatus.Validate(ctx, object)) == 0 {
+	if object, err := untyped(work, false, true); err == nil && len(r.justStatus.Validate(ctx, object)) == 0 {
 		return nil
 	}
-	if object, err = untyped(work, true, true); err != nil {
+	return compared(ctx, r.status, work, before)
+}
+
+// compared returns what is wrong with a work that was not wrong before.
+func compared(ctx context.Context, s rest.RESTUpdateStrategy, work, before *workv1.ManifestWork) field.ErrorList {
+	object, err := untyped(work, true, true)
+	if err != nil {
 		return err
 	}
 	old, err := untyped(before, true, true)
 	if err != nil {
 		return err
 	}
-	return missing(r.status.ValidateUpdate(ctx, object, old))
+	return missing(s.ValidateUpdate(ctx, object, old))
 }
 
 // untyped returns a work as the rules take it, with its spec, its status, or both. Manifests are empty: the definition says

@@ -28,6 +28,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/handlers"
 	"k8s.io/apiserver/pkg/endpoints/metrics"
 	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/registry/rest"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
@@ -106,50 +107,40 @@ func (h *Handler) isKnown() bool {
 	return same
 }
 
-// handlerOf returns the handler of a request for works, or nil for one that is none of theirs.
+// handlerOf returns the handler of a request for works or their statuses, or nil for one that is for neither.
 func (h *Handler) handlerOf(info *request.RequestInfo) http.HandlerFunc {
 	if info.Namespace == "" && info.Verb != "list" && info.Verb != "watch" {
 		return nil
 	}
+	works, scope := h.served.works, &h.served.scope
+	objects := rest.Patcher(works)
 	switch info.Subresource {
 	case "":
-		return h.handlerOfWork(info.Verb)
 	case "status":
-		return h.handlerOfStatus(info.Verb)
+		objects, scope = h.served.status, &h.served.statusScope
+	default:
+		return nil
 	}
-	return nil
-}
-
-func (h *Handler) handlerOfWork(verb string) http.HandlerFunc {
-	works, scope := h.served.works, &h.served.scope
-	switch verb {
+	switch info.Verb {
 	case "get":
-		return handlers.GetResource(works, scope)
+		return handlers.GetResource(objects, scope)
+	case "update":
+		return handlers.UpdateResource(objects, scope, h.admission)
+	case "patch":
+		return handlers.PatchResource(objects, scope, h.admission, patchTypes)
+	}
+	if info.Subresource != "" {
+		return nil
+	}
+	switch info.Verb {
 	case "list", "watch":
-		return handlers.ListResource(works, works, scope, verb == "watch", h.minTimeout)
+		return handlers.ListResource(works, works, scope, info.Verb == "watch", h.minTimeout)
 	case "create":
 		return handlers.CreateResource(works, scope, h.admission)
-	case "update":
-		return handlers.UpdateResource(works, scope, h.admission)
-	case "patch":
-		return handlers.PatchResource(works, scope, h.admission, patchTypes)
 	case "delete":
 		return handlers.DeleteResource(works, true, scope, h.admission)
 	case "deletecollection":
 		return handlers.DeleteCollection(works, true, scope, h.admission)
-	}
-	return nil
-}
-
-func (h *Handler) handlerOfStatus(verb string) http.HandlerFunc {
-	status, scope := h.served.status, &h.served.statusScope
-	switch verb {
-	case "get":
-		return handlers.GetResource(status, scope)
-	case "update":
-		return handlers.UpdateResource(status, scope, h.admission)
-	case "patch":
-		return handlers.PatchResource(status, scope, h.admission, patchTypes)
 	}
 	return nil
 }
