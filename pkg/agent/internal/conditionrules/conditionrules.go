@@ -22,7 +22,6 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -37,8 +36,6 @@ const (
 	// maxPrograms is the number of compiled expressions in the cache, which evicts the least
 	// recently used ones.
 	maxPrograms = 1024
-	// maxTime limits one call of Evaluate, in case the cost limits underestimate an expression.
-	maxTime = 30 * time.Second
 	// maxRules is the maximum number of rules of a manifest.
 	maxRules = 64
 	// maxType is the maximum length in bytes of a condition's type.
@@ -80,8 +77,6 @@ func (e *Evaluator) Evaluate(ctx context.Context, rules []workv1.ConditionRule, 
 	if live == nil || len(rules) == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, maxTime)
-	defer cancel()
 	e.budget.Start()
 	defer e.budget.Stop()
 	run := newEvaluation(e, live)

@@ -7,7 +7,6 @@ import (
 	"math/big"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/itchyny/gojq"
 
@@ -18,9 +17,8 @@ const (
 	// maxExpression is the maximum length of a jq expression in bytes.
 	maxExpression = 4096
 	// maxSteps bounds the evaluation of one expression in steps of the jq machine. Their number depends
-	// on the expression and the object only. maxTime is for machines on which they take long.
+	// on the expression and the object only. The budget bounds their CPU time.
 	maxSteps = 500_000
-	maxTime  = time.Second
 	// maxPathBytes is how many bytes the paths may have that an expression selects.
 	maxPathBytes = 8 << 20
 )
@@ -82,7 +80,7 @@ func mustCompile(text string, variables ...string) *gojq.Code {
 
 // remove returns content without the paths that the expression selects.
 func (e *expression) remove(content any, b *budget.Budget) (any, error) {
-	ctx := &steps{Context: context.Background(), left: maxSteps, end: time.Now().Add(maxTime), budget: b}
+	ctx := &steps{Context: context.Background(), left: maxSteps, budget: b}
 	paths, err := selected(e.program.RunWithContext(ctx, content), b)
 	if ctx.err != nil {
 		err = ctx.err // whatever the expression makes of it
@@ -131,7 +129,6 @@ var errPaths = fmt.Errorf("%w: it selects too many fields", ErrBudget)
 type steps struct {
 	context.Context //nolint:containedctx // it is a context
 	left            int
-	end             time.Time
 	budget          *budget.Budget
 	err             error // nil while steps may be taken
 }
@@ -150,12 +147,8 @@ func (s *steps) Done() <-chan struct{} {
 		s.err = ErrBudget
 	} else if err := s.budget.Spend(1); err != nil {
 		s.err = err
-	} else if s.left%timeEvery == 0 {
-		if s.budget.Late() {
-			s.err = budget.ErrExceeded
-		} else if time.Now().After(s.end) {
-			s.err = ErrBudget
-		}
+	} else if s.left%timeEvery == 0 && s.budget.Late() {
+		s.err = budget.ErrExceeded
 	}
 	if s.err != nil {
 		return closed
