@@ -76,27 +76,6 @@ func TestRestartKnowsWhatWasApplied(t *testing.T) {
 	}
 }
 
-// TestAnnotationOfAnEarlierAgent has an object with the annotation in which earlier agents kept the
-// hash of its manifest. It goes with the next write, which is not made for it.
-func TestAnnotationOfAnEarlierAgent(t *testing.T) {
-	w, works := start(t)
-	w.deploy(works, "web", configMap("a", "1"))
-	w.names("web", "a")
-	w.patch("a", `{"metadata":{"annotations":{"workwire.dev/manifest-hash":"0123456789abcdef","theirs":"x"}}}`)
-	w.requests.Take()
-	w.change(works, "web", configMap("a", "2"))
-	w.data("a", "2")
-	w.Is(works, "web", "Applied=True", "Available=True")
-	kept, err := w.cluster.CoreV1().ConfigMaps(w.namespace).Get(t.Context(), "a", metav1.GetOptions{})
-	kit.NoError(t, err)
-	if len(kept.Annotations) != 1 || kept.Annotations["theirs"] != "x" {
-		t.Errorf("annotations %v", kept.Annotations)
-	}
-	if got := w.requests.Take(kit.NotWatch); len(got) != 1 {
-		t.Errorf("%d requests: %v", len(got), got)
-	}
-}
-
 // objects returns the metadata of the objects that the test's works apply.
 func (w *fixture) objects() []metav1.ObjectMeta {
 	w.Helper()

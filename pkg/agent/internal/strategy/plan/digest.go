@@ -6,7 +6,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/workwire/workwire/pkg/agent/internal/object"
 	"github.com/workwire/workwire/pkg/agent/internal/strategy"
 	"github.com/workwire/workwire/pkg/agent/internal/strategy/fields"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
@@ -49,14 +48,8 @@ func (s *State) declaredDigest(m *strategy.Manifest) string {
 	}
 }
 
-// KeptDigest is FieldsDigest for an object that was not written. An object with the annotation of
-// an earlier agent needs no digest until it is written.
+// KeptDigest is FieldsDigest for an object that was not written.
 func KeptDigest(m *strategy.Manifest, s State) string {
-	for _, key := range []string{hashAnnotation, applyAnnotation(s.Manager(m))} {
-		if _, ok := formerHash(m, s.Live.Object, key); ok {
-			return ""
-		}
-	}
 	if digest := s.recordedDigest(m); digest != "" {
 		return digest
 	}
@@ -76,18 +69,10 @@ func (s *State) recordedDigest(m *strategy.Manifest) string {
 }
 
 // wasApplied reports whether the manifest that was last written to the live object declared the
-// same fields. If that manifest is not known, the digest says so, or the annotation of an earlier
-// agent.
+// same fields. If that manifest is not known, the digest says so.
 func (s *State) wasApplied(m *strategy.Manifest) bool {
 	if s.Previous != nil && s.Previous.Strategy == m.Strategy && s.Previous.FieldManager == m.FieldManager {
 		return s.Previous.Hash == m.Hash
-	}
-	key := hashAnnotation
-	if m.Strategy == workv1.UpdateStrategyTypeServerSideApply {
-		key = applyAnnotation(s.Manager(m))
-	}
-	if hash, ok := formerHash(m, s.Live.Object, key); ok {
-		return hash == m.Hash
 	}
 	return s.recordedDigest(m) != ""
 }
@@ -97,49 +82,14 @@ func (s *State) wasStored(m *strategy.Manifest) bool {
 	if s.Previous != nil {
 		return sameWrite(m, s.Previous)
 	}
-	if hash, ok := formerHash(m, s.Live.Object, hashAnnotation); ok {
-		return hash == m.Hash
-	}
 	return slices.Contains(strings.Split(s.FieldsDigest, ","), FieldsDigest(m, *s, s.Live.Object))
 }
 
 // wasUpdated reports whether the object may have fields that the agent wrote other than by
 // server-side apply.
 func (s *State) wasUpdated(m *strategy.Manifest) bool {
-	if _, ok := formerHash(m, s.Live.Object, hashAnnotation); ok {
-		return true
-	}
 	if s.Previous != nil && s.Previous.Strategy != workv1.UpdateStrategyTypeReadOnly {
 		return s.Previous.Strategy != workv1.UpdateStrategyTypeServerSideApply
 	}
 	return strings.Contains(s.FieldsDigest, updated) || strings.Contains(s.FieldsDigest, created)
-}
-
-// hashAnnotation is the annotation in which earlier agents kept the hash of an updated manifest.
-// Those of server-side apply have the digest of the field manager after a dot. They are removed by
-// the next write.
-const hashAnnotation = "workwire.dev/manifest-hash"
-
-// applyAnnotation returns the annotation of earlier agents for a field manager.
-func applyAnnotation(fieldManager string) string {
-	return hashAnnotation + "." + object.AgentHash(fieldManager)[:8]
-}
-
-// formerHash returns an annotation of the live object that its manifest does not declare.
-func formerHash(m *strategy.Manifest, live *unstructured.Unstructured, key string) (string, bool) {
-	_, declared := m.Desired.GetAnnotations()[key]
-	hash, ok := live.GetAnnotations()[key]
-	return hash, ok && !declared
-}
-
-// removeFormerHashes removes the annotations of earlier agents from an object that is about to be
-// written.
-func removeFormerHashes(next *unstructured.Unstructured, m *strategy.Manifest) {
-	for key := range next.GetAnnotations() {
-		if key == hashAnnotation || strings.HasPrefix(key, hashAnnotation+".") {
-			if _, ok := formerHash(m, next, key); ok {
-				unstructured.RemoveNestedField(next.Object, "metadata", "annotations", key)
-			}
-		}
-	}
 }

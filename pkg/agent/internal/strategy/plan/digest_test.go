@@ -4,8 +4,6 @@ import (
 	"strings"
 	"testing"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-
 	"github.com/workwire/workwire/pkg/agent/internal/strategy"
 	"github.com/workwire/workwire/pkg/agent/internal/strategy/plan"
 	"github.com/workwire/workwire/pkg/agent/internal/strategy/strategytest"
@@ -51,19 +49,15 @@ func TestFieldsDigest(t *testing.T) {
 			if kept := plan.KeptDigest(test.m, s); kept != declared+"-recorded" {
 				t.Errorf("%q is kept of %q", kept, s.FieldsDigest)
 			}
-			live.SetAnnotations(map[string]string{"workwire.dev/manifest-hash": "h"})
-			if kept := plan.KeptDigest(test.m, s); kept != "" {
-				t.Errorf("of an object of an earlier agent: %q", kept)
-			}
 		})
 	}
 }
 
 // TestFormerWrites: what was last written to an object follows from the previous manifest, else from the
-// annotations of earlier agents, else from the digest.
+// digest.
 func TestFormerWrites(t *testing.T) {
 	const text = deploymentHead + `"spec":{"a":1}}`
-	m, other := strategytest.Manifest(t, text), strategytest.Manifest(t, deploymentHead+`"spec":{"a":2}}`)
+	m := strategytest.Manifest(t, text)
 	readOnly := strategytest.Manifest(t, text)
 	readOnly.Strategy = workv1.UpdateStrategyTypeReadOnly
 	serverSide := strategytest.Manifest(t, text)
@@ -72,22 +66,15 @@ func TestFormerWrites(t *testing.T) {
 	byOther.FieldManager = "other"
 	former, serverSideOther := *serverSide, *serverSide
 	former.Hash, serverSideOther.FieldManager = "other", "other"
-	hash := func(m *strategy.Manifest, key string) func(*unstructured.Unstructured) {
-		return func(live *unstructured.Unstructured) { live.SetAnnotations(map[string]string{key: m.Hash}) }
-	}
-	const updateHash, applyHash = "workwire.dev/manifest-hash", "workwire.dev/manifest-hash.5df3a2b3"
 	for name, test := range map[string]struct {
 		m, previous *strategy.Manifest
 		digest      string
-		live        func(*unstructured.Unstructured)
 		want        plan.Verb
 	}{
 		"the same":                                            {m: m, previous: m, want: plan.Keep},
 		"another strategy, by digest":                         {m: m, previous: readOnly, digest: digest(m), want: plan.Update},
 		"another strategy":                                    {m: m, previous: serverSide, want: plan.Update},
 		"another manager":                                     {m: m, previous: byOther, want: plan.Update},
-		"of an earlier agent":                                 {m: m, live: hash(m, updateHash), want: plan.Keep},
-		"of an earlier agent, changed":                        {m: m, live: hash(other, updateHash), digest: digest(m), want: plan.Read},
 		"apply, the same":                                     {m: serverSide, previous: serverSide, want: plan.Keep},
 		"apply, another manager, not recorded":                {m: serverSide, previous: &serverSideOther, want: plan.Apply},
 		"apply, another manager, recorded":                    {m: serverSide, previous: &serverSideOther, digest: digest(serverSide), want: plan.Keep},
@@ -96,15 +83,9 @@ func TestFormerWrites(t *testing.T) {
 		"apply, after reading only":                           {m: serverSide, previous: readOnly, want: plan.Apply},
 		"apply, after reading only and before that an update": {m: serverSide, previous: readOnly, digest: digest(m), want: plan.Read},
 		"apply, after an apply, and before that an update":    {m: serverSide, previous: &former, digest: digest(m), want: plan.Apply},
-		"apply, of an earlier agent":                          {m: serverSide, live: hash(m, applyHash), want: plan.Keep},
-		"apply, of an earlier agent, changed":                 {m: serverSide, live: hash(other, applyHash), digest: digest(serverSide), want: plan.Apply},
-		"apply, after an earlier agent updated":               {m: serverSide, live: hash(m, updateHash), digest: "A01234567", want: plan.Read},
 	} {
 		t.Run(name, func(t *testing.T) {
 			live := applied(t, m, `"spec":{"a":1}`)
-			if test.live != nil {
-				test.live(live)
-			}
 			s := situation(live, test.previous)
 			s.FieldsDigest = test.digest
 			if got := plan.Next(test.m, s); got.Verb != test.want || got.Err != nil {

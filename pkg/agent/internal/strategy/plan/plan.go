@@ -274,7 +274,6 @@ func planAdopt(m *strategy.Manifest, s *State) Step {
 	next := s.Live.Object.DeepCopy()
 	next.SetManagedFields(nil)
 	setOwners(next, refs)
-	removeFormerHashes(next, m)
 	set(next, "labels", object.AgentLabel, s.AgentHash)
 	return Step{Verb: Update, Object: next, Differences: wrong}
 }
@@ -311,7 +310,6 @@ func planUpdate(m *strategy.Manifest, s *State) Step {
 	if m.RecreateOnImmutable && live.GetDeletionTimestamp() != nil {
 		return Step{Err: AwaitingDeletion(m, live)}
 	}
-	removeFormerHashes(next, m)
 	if !s.shared() { // the hash of ignoreFields is not true any more
 		unstructured.RemoveNestedField(next.Object, "metadata", "annotations", workv1.ManifestConfigSpecHashAnnotationKey)
 	}

@@ -113,12 +113,6 @@ func TestPlanVerbs(t *testing.T) {
 		return object.Live{State: object.Present, Object: obj}
 	}
 	foreign := strategytest.Decode(t, strategytest.ConfigMap("c", `,"data":{"k":"v"}`))
-	hashed := func(m *strategy.Manifest, key string) object.Live { // by an earlier agent
-		live := applied(t, m, `"data":{"k":"v"}`)
-		live.SetAnnotations(map[string]string{key: m.Hash})
-		return present(live)
-	}
-	const hash, applyHash = "workwire.dev/manifest-hash", "workwire.dev/manifest-hash.5df3a2b3"
 	dropped := strategytest.Manifest(t, strategytest.ConfigMap("c", `,"data":{"k":"v"},"immutable":true`))
 	absent := object.Live{State: object.Absent}
 	for name, test := range map[string]struct {
@@ -140,8 +134,6 @@ func TestPlanVerbs(t *testing.T) {
 		"nothing known":               {plain, plan.State{Live: present(applied(t, plain, `"data":{"k":"v"}`))}, plan.Read},
 		"one of several digests":      {plain, plan.State{Live: present(applied(t, plain, `"data":{"k":"v"}`)), FieldsDigest: "A01234567," + digest(plain)}, plan.Keep},
 		"a field dropped meanwhile":   {plain, plan.State{Live: present(applied(t, plain, `"data":{"k":"v"}`)), FieldsDigest: digest(dropped)}, plan.Read},
-		"of an earlier agent":         {plain, plan.State{Live: hashed(plain, hash)}, plan.Keep},
-		"changed, of earlier agent":   {other, plan.State{Live: hashed(plain, hash)}, plan.Read},
 		"changed, previous known":     {other, plan.State{Live: present(applied(t, plain, `"data":{"k":"v"}`)), Previous: plain}, plan.Update},
 		"changed, previous unknown":   {other, plan.State{Live: present(applied(t, plain, `"data":{"k":"v"}`)), FieldsDigest: digest(plain)}, plan.Update},
 		"changed, nothing known":      {other, plan.State{Live: present(applied(t, plain, `"data":{"k":"v"}`))}, plan.Read},
@@ -156,9 +148,7 @@ func TestPlanVerbs(t *testing.T) {
 		"server side, unknown":        {serverSide, plan.State{}, plan.Apply},
 		"server side, updated before": {serverSide, plan.State{Live: present(applied(t, plain, `"data":{"k":"v"}`)), FieldsDigest: digest(plain)}, plan.Read},
 		"server side, created before": {serverSide, plan.State{Live: present(applied(t, plain, `"data":{"k":"v"}`)), FieldsDigest: digest(createOnly)}, plan.Read},
-		"server side, by earlier one": {serverSide, plan.State{Live: hashed(plain, hash)}, plan.Read},
 		"server side, the same":       {serverSide, plan.State{Live: present(applied(t, plain, `"data":{"k":"v"}`)), FieldsDigest: digest(serverSide)}, plan.Keep},
-		"server side, same, earlier":  {serverSide, plan.State{Live: hashed(serverSide, applyHash)}, plan.Keep},
 		"server side, another shape":  {serverSide, plan.State{Live: present(applied(t, plain, `"data":{"k":"v"}`)), FieldsDigest: "A01234567"}, plan.Apply},
 		"server side, updated before, read": {serverSide, plan.State{
 			Live: present(managed(applied(t, plain, `"data":{"k":"v"}`), strategytest.Updated("work-agent", "", `{}`))), Complete: true,
@@ -497,7 +487,7 @@ func TestPlanMetadata(t *testing.T) {
 	second := ownership.Reference("hub-other", "other-uid")
 	label := "/metadata/labels/workwire.dev~1agent"
 	const ownerPath = "/metadata/ownerReferences"
-	const former, ignoring = "workwire.dev/manifest-hash", workv1.ManifestConfigSpecHashAnnotationKey
+	const ignoring = workv1.ManifestConfigSpecHashAnnotationKey
 	for name, test := range map[string]struct {
 		owners   []metav1.OwnerReference
 		orphan   bool
@@ -545,7 +535,7 @@ func TestPlanMetadata(t *testing.T) {
 					labels = test.labels
 				}
 				live.SetLabels(labels)
-				live.SetAnnotations(map[string]string{"foreign": "1", former: "", former + ".5df3a2b3": "", ignoring: ""})
+				live.SetAnnotations(map[string]string{"foreign": "1", ignoring: ""})
 				live.SetManagedFields([]metav1.ManagedFieldsEntry{})
 				step := plan.Next(m, situation(live, m))
 				ours := len(test.wantPath) > 0 && (test.wantPath[0] == ownerPath || test.wantPath[0] == label)
@@ -561,8 +551,8 @@ func TestPlanMetadata(t *testing.T) {
 				if step.Object.GetLabels()[object.AgentLabel] != agentHash || annotations["foreign"] != "1" {
 					t.Errorf("labels %v, annotations %v", step.Object.GetLabels(), annotations)
 				}
-				if _, still := annotations[former]; still || annotations[former+".5df3a2b3"] != "" || step.Object.GetManagedFields() != nil {
-					t.Errorf("annotations of earlier agents or managedFields stay: %v", step.Object.Object["metadata"])
+				if step.Object.GetManagedFields() != nil {
+					t.Errorf("managedFields stay: %v", step.Object.Object["metadata"])
 				}
 				// The hash of ignoreFields is true until the content is written; that of a shared object may be another work's.
 				if _, still := annotations[ignoring]; still != (kind == workv1.UpdateStrategyTypeCreateOnly || len(test.owners) > 1 && test.owners[0].UID == second.UID) {

@@ -49,11 +49,6 @@ func TestRecover(t *testing.T) {
 		body.SetResourceVersion(version)
 		return body
 	}
-	earlier := func(hash string) *unstructured.Unstructured {
-		live := live.DeepCopy()
-		live.SetAnnotations(map[string]string{"workwire.dev/manifest-hash": hash})
-		return live
-	}
 	unowned := live.DeepCopy()
 	unowned.SetOwnerReferences(nil)
 	for name, test := range map[string]struct {
@@ -95,8 +90,6 @@ func TestRecover(t *testing.T) {
 		"apply to a version, changed":         {verb: plan.Apply, body: versioned("6"), err: conflict, live: live, want: plan.Reread},
 		"apply to a version, changed, read":   {verb: plan.Apply, body: versioned("6"), err: conflict, reread: true, complete: true, live: live, want: plan.Replan},
 		"apply to a version, gone, read":      {verb: plan.Apply, body: versioned("6"), err: conflict, reread: true, complete: true, want: plan.Replan},
-		"update, immutable, of earlier agent": {verb: plan.Update, err: invalid("field is immutable"), reread: true, complete: true, live: earlier(m.Hash), want: plan.Accept},
-		"update, immutable, earlier, changed": {verb: plan.Update, err: invalid("field is immutable"), reread: true, complete: true, live: earlier("other"), want: plan.Replan, refused: true},
 		"apply, conflict with another work's": {verb: plan.Apply, as: "custom", err: with("work-agent"), reread: true, complete: true, live: unowned, want: plan.Fail},
 		"apply to a version, which it is at":  {verb: plan.Apply, body: versioned("7"), err: conflict, reread: true, complete: true, live: live, want: plan.Fail},
 	} {
@@ -105,7 +98,7 @@ func TestRecover(t *testing.T) {
 			if s.Live.State = object.Absent; test.live != nil {
 				s.Live = object.Live{State: object.Present, Object: test.live}
 				if test.live.GetAnnotations() != nil || test.as != "" {
-					s.Previous = nil // the annotations of earlier agents stand for it, or it is not known
+					s.Previous = nil // it is not known
 				}
 			}
 			body := test.body
