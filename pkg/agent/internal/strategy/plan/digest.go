@@ -87,7 +87,7 @@ func (s *State) wasStored(m *strategy.Manifest) bool {
 
 // wasUpdated reports whether the object may have fields that the agent wrote other than by
 // server-side apply.
-func (s *State) wasUpdated(m *strategy.Manifest) bool {
+func (s *State) wasUpdated() bool {
 	if s.Previous != nil && s.Previous.Strategy != workv1.UpdateStrategyTypeReadOnly {
 		return s.Previous.Strategy != workv1.UpdateStrategyTypeServerSideApply
 	}

@@ -96,7 +96,7 @@ func migrateManagedFields(m *strategy.Manifest, s *State) (step Step, needed boo
 		return Step{}, false
 	}
 	if !s.Complete {
-		return Step{Verb: Read}, s.wasUpdated(m)
+		return Step{Verb: Read}, s.wasUpdated()
 	}
 	if len(ManagersToMigrate(m, *s)) == 0 {
 		return Step{}, false
