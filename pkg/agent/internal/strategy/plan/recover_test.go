@@ -54,6 +54,7 @@ func TestRecover(t *testing.T) {
 	for name, test := range map[string]struct {
 		verb     plan.Verb
 		as       string // the field manager of the manifest
+		digest   string // what is known in place of the previous manifest
 		body     *unstructured.Unstructured
 		err      error
 		reread   bool // after the failure
@@ -90,6 +91,8 @@ func TestRecover(t *testing.T) {
 		"apply to a version, changed":         {verb: plan.Apply, body: versioned("6"), err: conflict, live: live, want: plan.Reread},
 		"apply to a version, changed, read":   {verb: plan.Apply, body: versioned("6"), err: conflict, reread: true, complete: true, live: live, want: plan.Replan},
 		"apply to a version, gone, read":      {verb: plan.Apply, body: versioned("6"), err: conflict, reread: true, complete: true, want: plan.Replan},
+		"update, immutable, by its digest":    {verb: plan.Update, err: invalid("field is immutable"), reread: true, complete: true, live: live, digest: digest(m), want: plan.Accept},
+		"update, immutable, another digest":   {verb: plan.Update, err: invalid("field is immutable"), reread: true, complete: true, live: live, digest: "A01234567", want: plan.Replan, refused: true},
 		"apply, conflict with another work's": {verb: plan.Apply, as: "custom", err: with("work-agent"), reread: true, complete: true, live: unowned, want: plan.Fail},
 		"apply to a version, which it is at":  {verb: plan.Apply, body: versioned("7"), err: conflict, reread: true, complete: true, live: live, want: plan.Fail},
 	} {
@@ -97,8 +100,8 @@ func TestRecover(t *testing.T) {
 			s := plan.State{Owner: owner, AgentHash: agentHash, FieldManager: "work-agent", Complete: test.complete, Force: test.force, Previous: m}
 			if s.Live.State = object.Absent; test.live != nil {
 				s.Live = object.Live{State: object.Present, Object: test.live}
-				if test.live.GetAnnotations() != nil || test.as != "" {
-					s.Previous = nil // it is not known
+				if test.digest != "" || test.as != "" {
+					s.Previous, s.FieldsDigest = nil, test.digest
 				}
 			}
 			body := test.body
