@@ -85,7 +85,7 @@ test: build ## Run the tests, 16 minutes on 2 cores. Needs Go, git and make; tes
 	@hack/test.sh
 
 .PHONY: check
-check: ## Run everything: linters, generated code, all tests with the race detector on every broker, fuzzing, containers. INSTALL=1 LANES="lint unit integration e2e".
+check: ## Run everything: linters, generated code, all tests with the race detector on every broker, fuzzing, containers. INSTALL=1 LANES="lint unit e2e integration".
 	@$(if $(INSTALL),INSTALL=1) hack/check.sh $(LANES)
 
 .PHONY: e2e

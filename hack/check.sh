@@ -3,14 +3,14 @@
 #
 #   lint         golangci-lint, govulncheck, generated code
 #   unit         make unit
+#   e2e          the demo, and docker-compose.yaml in containers, with a RabbitMQ; the containers run beside the lane that follows
 #   integration  all tests, with the race detector and no program left out; random faults and packets; one benchmark run
-#   e2e          the demo, and docker-compose.yaml in containers, with a RabbitMQ
 #
 # INSTALL=1 installs the Debian packages that are missing.
 set -euo pipefail
 export MAKEFLAGS=--no-print-directory
 cd "$(dirname "$0")/.."
-[ $# -gt 0 ] || set -- lint unit integration e2e
+[ $# -gt 0 ] || set -- lint unit e2e integration
 lanes=$#
 begin=$SECONDS
 declare -A beside # process ids and files with the output, by command
@@ -46,17 +46,18 @@ later() {
 	local output
 	output=$(mktemp)
 	setsid nice "$@" >"$output" 2>&1 &
-	beside["$*"]="$! $output"
+	beside["$*"]="$! $output $SECONDS"
 	echo "check: $*: begun"
 }
 
-# ended: waits for the steps that later has begun.
+# ended: waits for the steps that later has begun. Of what passed it prints what was left out.
 ended() {
-	local command id output
+	local command id output begun
 	for command in "${!beside[@]}"; do
-		read -r id output <<<"${beside[$command]}"
+		read -r id output begun <<<"${beside[$command]}"
 		wait "$id" || { cat "$output"; echo "check: FAILED: $command" >&2; return 1; }
-		echo "check: $command: passed"
+		grep -E '^##|^e2e: ' "$output" || true
+		echo "check: $command: passed, $((SECONDS - begun)) s after it was begun"
 	done
 	beside=()
 }
@@ -65,7 +66,7 @@ ended() {
 stopped() {
 	local each id output
 	for each in "${beside[@]}"; do
-		read -r id output <<<"$each"
+		read -r id output _ <<<"$each"
 		kill -- "-$id" 2>/dev/null || true
 		rm -f "$output"
 	done
@@ -81,6 +82,12 @@ lane_lint() {
 
 lane_unit() { step make unit; }
 
+lane_e2e() {
+	install e2e || echo "the packages for make e2e cannot be installed; it reports what it leaves out"
+	step make demo ONCE=1
+	later make e2e
+}
+
 lane_integration() {
 	install test
 	hack/needs.sh test
@@ -89,14 +96,9 @@ lane_integration() {
 	ended
 	step hack/test.sh --alone
 	later make bench BENCHFLAGS=--quick ONLY='one work'
+	later go test -C test/bench -vet=off -count=1 -run '^TestQuick$' .
 	later make simulate SEEDS=2 TWICE=1
 	later make fuzz MINUTES=1 FUZZTIME=1s PACKAGES="./broker/packet ./pkg/wire"
-}
-
-lane_e2e() {
-	install e2e || echo "the packages for make e2e cannot be installed; it reports what it leaves out"
-	step make demo ONCE=1
-	step make e2e
 }
 
 for lane in "$@"; do

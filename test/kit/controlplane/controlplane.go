@@ -7,7 +7,7 @@
 //
 // One control plane serves all tests of a package; they keep apart by namespace, see
 // [Plane.Namespace]. A test that stops the API server, or counts what the whole of it has, starts its own with
-// [StartFor]. Starting one costs 2 to 3 CPU seconds.
+// [StartFor]. Starting and stopping one costs 6 to 8 CPU seconds.
 package controlplane
 
 import (
