@@ -122,7 +122,7 @@ type Config struct {
 	// RequestTimeout is how long a request to the API server may take, except for watches, at least
 	// 1ms; default 70s: the API server itself ends requests after a minute.
 	RequestTimeout time.Duration
-	// Workers is the number of finalizers, and of statuses, that are written at a time; default 16. Of statuses fewer, but 4, while they
+	// Workers is the number of finalizers, and of statuses, that are written at a time; default 16. Of statuses fewer, but 2, while they
 	// take more than twice as long as the fastest.
 	Workers int
 	// Joining lets clusters join over the broker (docs/join.md); it needs ControllerClusters. Default: none can.

@@ -11,7 +11,7 @@ import "time"
 
 const (
 	// fewest writes may always be under way: some are served while others are on their way, and one that hangs does not hold up all.
-	fewest = 4
+	fewest = 2
 	// slow is how many times as long as the fastest ones writes take when there are too many of them.
 	slow = 2
 	// window is how many writes the fastest is taken of. In the first ones of a window fewest are under way, so that it is not one of
@@ -29,7 +29,7 @@ type Limit struct {
 	fastest, average float64 // of what the writes of this window took, in seconds
 }
 
-// New returns a limit of 4 writes, or most if that is less, that grows to most while writes stay fast.
+// New returns a limit of 2 writes, or most if that is less, that grows to most while writes stay fast.
 func New(most int) *Limit {
 	return &Limit{most: most, allowed: min(fewest, float64(most))}
 }

@@ -58,11 +58,11 @@ func TestLimit(t *testing.T) {
 		server
 		least, most int
 	}{
-		"one core on this machine":         {server{1, 5 * time.Millisecond, 100 * time.Microsecond}, 4, 8},
-		"two cores on this machine":        {server{2, 5 * time.Millisecond, 3 * time.Millisecond}, 4, 7},
+		"one core on this machine":         {server{1, 5 * time.Millisecond, 100 * time.Microsecond}, 2, 8},
+		"two cores on this machine":        {server{2, 5 * time.Millisecond, 3 * time.Millisecond}, 2, 7},
 		"many cores on this machine":       {server{64, 5 * time.Millisecond, time.Millisecond}, most, most},
 		"four cores on another continent":  {server{4, 5 * time.Millisecond, 200 * time.Millisecond}, most, most},
-		"two cores that do a write slowly": {server{2, time.Second, 3 * time.Millisecond}, 4, 6},
+		"two cores that do a write slowly": {server{2, time.Second, 3 * time.Millisecond}, 2, 6},
 	} {
 		t.Run(name, func(t *testing.T) {
 			random := rand.New(rand.NewPCG(1, 2))
@@ -86,7 +86,7 @@ func TestLimitFollows(t *testing.T) {
 	for _, step := range []struct {
 		server
 		writes, least, most int
-	}{{fast, 1000, 16, 16}, {slow, 1000, 4, 4}, {slow, 10_000, 16, 16}, {fast, 1000, 16, 16}} {
+	}{{fast, 1000, 16, 16}, {slow, 1000, 2, 2}, {slow, 10_000, 16, 16}, {fast, 1000, 16, 16}} {
 		if _, together := step.fill(limit, step.writes, random); together < step.least || together > step.most {
 			t.Errorf("%d writes of %s are under way after %d, want %d to %d", together, step.busy, step.writes, step.least, step.most)
 		}
@@ -140,7 +140,7 @@ func TestGate(t *testing.T) {
 	for _, c := range []struct {
 		took time.Duration
 		want int
-	}{{time.Millisecond, most}, {time.Second, 4}, {time.Millisecond, most}} {
+	}{{time.Millisecond, most}, {time.Second, 2}, {time.Millisecond, most}} {
 		writes(c.took)
 		if n := places(); n != c.want {
 			t.Errorf("%d pass together when writes take %s, want %d", n, c.took, c.want)

@@ -511,7 +511,7 @@ func TestSlowStore(t *testing.T) {
 	for _, c := range []struct {
 		took time.Duration
 		want int
-	}{{10 * time.Millisecond, most}, {time.Second, 4}, {10 * time.Millisecond, most}} {
+	}{{10 * time.Millisecond, most}, {time.Second, 2}, {10 * time.Millisecond, most}} {
 		if end(c.took, 500); len(underWay) != c.want {
 			t.Errorf("%d statuses are under way when each takes %s, want %d", len(underWay), c.took, c.want)
 		}

@@ -1,9 +1,11 @@
 package fleetbench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -48,7 +50,8 @@ func (w *world) newPerson(ctx context.Context) (*person, error) {
 	if err != nil {
 		return nil, err
 	}
-	return p, p.reported(made.Generation)
+	_, err = p.reported(made.Generation)
+	return p, err
 }
 
 func (p *person) manifest() string {
@@ -56,44 +59,74 @@ func (p *person) manifest() string {
 	return fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q,"namespace":"default"},"data":%s}`, byHand, baseline.Data(fmt.Sprint(p.version)))
 }
 
-// reported waits until a watch of the work shows that a generation is applied.
-func (p *person) reported(generation int64) error {
+// reported waits until a watch of the work shows that a generation is applied, and returns the work.
+func (p *person) reported(generation int64) (*workv1.ManifestWork, error) {
 	for e := range p.watch.ResultChan() {
 		work, ok := e.Object.(*workv1.ManifestWork)
 		if !ok {
-			return fmt.Errorf("watch of %s: %+v", byHand, e.Object)
+			return nil, fmt.Errorf("watch of %s: %+v", byHand, e.Object)
 		}
 		if c := meta.FindStatusCondition(work.Status.Conditions, workv1.WorkApplied); c != nil && c.Status == metav1.ConditionTrue && c.ObservedGeneration >= generation {
-			return nil
+			return work, nil
 		}
 	}
-	return fmt.Errorf("the watch of %s has ended", byHand)
+	return nil, fmt.Errorf("the watch of %s has ended", byHand)
 }
 
-// changes changes the work n times, or until done is closed, and returns how long each took in milliseconds, until the work said that it is
-// applied.
-func (p *person) changes(ctx context.Context, n int, done <-chan struct{}) (took []float64, err error) {
+// edit is a change of a person: milliseconds until the work said that it is applied, and until each step on the way.
+type edit struct {
+	took  float64
+	steps map[string]float64
+}
+
+// took returns how long the edits took.
+func took(edits []edit) (all []float64) {
+	for _, e := range edits {
+		all = append(all, e.took)
+	}
+	return all
+}
+
+// milliseconds returns the steps of an edit that began then, and whose answer came at patched.
+func milliseconds(began, patched time.Time, d *workv1.DeliveryStatus) map[string]float64 {
+	steps := map[string]float64{"patched": patched.Sub(began).Seconds() * 1000}
+	if d == nil {
+		return steps
+	}
+	for step, at := range map[string]*metav1.MicroTime{
+		"accepted": d.AcceptedTime, "published": d.PublishedTime, "acknowledged": d.AcknowledgedTime, "received": d.ReceivedTime, "applied": d.AppliedTime,
+	} {
+		if at != nil {
+			steps[step] = at.Sub(began).Seconds() * 1000
+		}
+	}
+	return steps
+}
+
+// changes changes the work n times, or until done is closed.
+func (p *person) changes(ctx context.Context, n int, done <-chan struct{}) (edits []edit, err error) {
 	works := p.w.client.WorkV1().ManifestWorks(string(p.w.clusters[0]))
 	for range n {
 		select {
 		case <-done:
-			return took, nil
+			return edits, nil
 		default:
 		}
 		began := time.Now()
 		work, err := works.Patch(ctx, byHand, types.MergePatchType, fmt.Appendf(nil, `{"spec":{"workload":{"manifests":[%s]}}}`, p.manifest()), metav1.PatchOptions{})
+		patched := time.Now()
 		if err == nil {
-			err = p.reported(work.Generation)
+			work, err = p.reported(work.Generation)
 		}
 		if err != nil {
 			return nil, err
 		}
-		took = append(took, time.Since(began).Seconds()*1000)
+		edits = append(edits, edit{time.Since(began).Seconds() * 1000, milliseconds(began, patched, work.Status.Delivery)})
 		if err := procs.Pause(ctx, rest); err != nil {
 			return nil, err
 		}
 	}
-	return took, nil
+	return edits, nil
 }
 
 // besideRollout compares what a person's change takes while a template reaches all clusters with what it takes when nothing else happens.
@@ -103,7 +136,7 @@ func (w *world) besideRollout(ctx context.Context) error {
 		return err
 	}
 	defer p.watch.Stop()
-	idle, err := p.changes(ctx, idleRuns, nil)
+	alone, err := p.changes(ctx, idleRuns, nil)
 	if err != nil {
 		return err
 	}
@@ -112,14 +145,21 @@ func (w *world) besideRollout(ctx context.Context) error {
 		defer close(done)
 		rollout = w.change(ctx)
 	}()
-	busy, err := p.changes(ctx, 100_000, done)
+	edits, err := p.changes(ctx, 100_000, done)
 	<-done
 	if err := errors.Join(err, rollout); err != nil {
 		return err
 	}
+	idle, busy := took(alone), took(edits)
+	slices.SortFunc(edits, func(a, b edit) int { return cmp.Compare(b.took, a.took) })
+	var slowest []map[string]float64
+	for _, e := range edits[:min(len(edits), 5)] {
+		e.steps["reported"] = e.took
+		slowest = append(slowest, e.steps)
+	}
 	w.Board.Add(name(w.size, beside), report.Sample{
 		Measured: report.Quantile(busy, 0.99), Baseline: report.Quantile(idle, 0.99),
-		Detail: map[string]any{"samples": len(busy), "p50": report.Quantile(busy, 0.5), "idleP50": report.Quantile(idle, 0.5), "max": report.Quantile(busy, 1)},
+		Detail: map[string]any{"samples": len(busy), "p50": report.Quantile(busy, 0.5), "idleP50": report.Quantile(idle, 0.5), "max": report.Quantile(busy, 1), "slowest": slowest},
 	})
 	w.Progress("one work beside the change: p50 %.0f ms, p99 %.0f ms of %d; with nothing beside: %.0f, %.0f ms", report.Quantile(busy, 0.5),
 		report.Quantile(busy, 0.99), len(busy), report.Quantile(idle, 0.5), report.Quantile(idle, 0.99))
