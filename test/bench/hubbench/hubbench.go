@@ -249,22 +249,22 @@ func (w *world) load(ctx context.Context, run int) (l loaded, err error) {
 		return l, err
 	}
 	stop()
-	// Agents report once all works are published: of some, the hub writes before that they are pending.
-	if l.pending, err = w.StatusWrites(ctx); err != nil {
-		return l, err
-	}
 	stop = w.profile(ctx, run, "hub-intake")
-	if l.taken, err = w.intake(ctx, l.pending); err != nil {
+	if l.taken, err = w.intake(ctx); err != nil {
 		return l, err
 	}
 	stop()
+	// Agents report once all works are published: of some, the hub writes before that they are pending.
+	if l.pending, err = w.StatusWrites(ctx, "delivery"); err != nil {
+		return l, err
+	}
 	after, err := w.Cost(ctx)
 	l.spent = after.Since(before)
 	return l, err
 }
 
-// intake has the agents report on all works. The hub has written that many statuses before.
-func (w *world) intake(ctx context.Context, written int) (report.Sample, error) {
+// intake has the agents report on all works.
+func (w *world) intake(ctx context.Context) (report.Sample, error) {
 	before, err := w.Cost(ctx)
 	if err != nil {
 		return report.Sample{}, err
@@ -274,7 +274,7 @@ func (w *world) intake(ctx context.Context, written int) (report.Sample, error) 
 		return report.Sample{}, err
 	}
 	sent := time.Since(start)
-	if err := w.Stored(ctx, written+w.Works); err != nil {
+	if err := w.Stored(ctx, w.Works); err != nil {
 		return report.Sample{}, err
 	}
 	if err := procs.Poll(ctx, 10*time.Minute, "all works have their status", w.verify); err != nil {

@@ -45,10 +45,10 @@ func (s *Subject) StartHubOn(
 	return p, address, err
 }
 
-// Stored waits until a hub counts n writes of statuses.
+// Stored waits until a hub has written n statuses of agents.
 func (s *Subject) Stored(ctx context.Context, n int) error {
 	return procs.Poll(ctx, 10*time.Minute, "all statuses are stored", func(ctx context.Context) error {
-		written, err := s.StatusWrites(ctx)
+		written, err := s.StatusWrites(ctx, "written")
 		if err == nil && written < n {
 			// A scrape costs the hub a millisecond.
 			err = errors.Join(fmt.Errorf("%d of %d statuses are stored", written, n), procs.Pause(ctx, 200*time.Millisecond))
@@ -57,12 +57,12 @@ func (s *Subject) Stored(ctx context.Context, n int) error {
 	})
 }
 
-// StatusWrites returns how many writes of statuses a hub counts.
-func (s *Subject) StatusWrites(ctx context.Context) (int, error) {
+// StatusWrites returns how many statuses a hub counts with a result: written, if they are of agents, or delivery.
+func (s *Subject) StatusWrites(ctx context.Context, result string) (int, error) {
 	text, err := procs.Get(ctx, "http://"+s.Listen+"/metrics")
 	if err != nil {
 		return 0, err
 	}
 	metrics, err := plane.Parse(string(text), "workwire_hub_status_writes_total")
-	return int(metrics.Sum("workwire_hub_status_writes_total", "result=written")), err
+	return int(metrics.Sum("workwire_hub_status_writes_total", "result="+result)), err
 }

@@ -128,7 +128,11 @@ func (c *Controller) store(
 	ctx context.Context, work *workv1.ManifestWork, status *workv1.ManifestWorkStatus, generation int64, only kube.JSONPatch,
 ) error {
 	err := c.writeStatus(ctx, work, status, only)
-	result := "written"
+	written := "written"
+	if only != nil {
+		written = "delivery"
+	}
+	result := written
 	if apierrors.IsConflict(err) || isRefusal(err) {
 		// The API server also answers so when the work was created again under its name.
 		current, getErr := c.current(ctx, work)
@@ -149,7 +153,7 @@ func (c *Controller) store(
 		result, err = "gone", nil
 	case err != nil:
 		result = "failed"
-	case result == "written":
+	case result == written:
 		c.countHops(work.Status.Delivery, status.Delivery)
 	}
 	c.writes.WithLabelValues(result).Inc()

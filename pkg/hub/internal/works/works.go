@@ -131,7 +131,7 @@ func New(cfg Config) (*Controller, error) {
 			"Attempts to add the finalizer to a ManifestWork, by result: ok, gone (the work), conflict or failed (both are retried).", "result"),
 		removed: controller.NewCounter("finalizers_removed_total",
 			"Finalizers removed from ManifestWorks that agents have deleted, by result: ok, gone (the work) or failed (retried).", "result"),
-		writes: controller.NewCounter("status_writes_total", "Statuses of works, received from agents or about their delivery, by result: written, unchanged, gone (the work), "+
+		writes: controller.NewCounter("status_writes_total", "Statuses of works, by result: written (an agent's), delivery (written about a delivery, which the agent has not answered), unchanged, gone (the work), "+
 			"refused (by the API server, not retried) or failed (retried).", "result"),
 	}
 	var err error
