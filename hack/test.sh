@@ -8,7 +8,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 mode=${1:-}
 
-flags="-json -timeout 30m -vet=off" # make lint vets
+flags="-json -timeout 30m -vet=off -ldflags=-s" # make lint vets, and nobody debugs them
 
 # tested [PACKAGE...]: the packages that have tests, with what their tests import.
 tested() {
