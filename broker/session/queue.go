@@ -2,7 +2,6 @@ package session
 
 import (
 	"cmp"
-	"container/heap"
 	"container/list"
 	"time"
 )
@@ -52,7 +51,7 @@ type entry struct {
 	sentOn   *Conn  // the connection on which its delivery last started
 	stored   bool   // the entry is in the store, or will be
 
-	expiring int // index in Router.expiring plus one; 0: not there
+	expiring *expiringEntry // in Router.expiring, unless that has had its time; nil: its message does not expire
 }
 
 // size returns what the entry counts without its message.
@@ -168,7 +167,8 @@ func (r *Router) push(s *session, msg *shared, e *entry) *list.Element {
 	r.stats.QueuedBytes += msg.bytes
 	el := s.queue.PushBack(e)
 	if msg.expires > 0 {
-		heap.Push(&r.expiring, expiringEntry{s, el})
+		e.expiring = &expiringEntry{s: s, el: el}
+		r.expiring.Set(e.expiring, time.Unix(msg.expires, 0))
 	}
 	return el
 }
@@ -200,8 +200,8 @@ func (r *Router) remove(s *session, el *list.Element) {
 		s.next = el.Next()
 	}
 	s.queue.Remove(el)
-	if e.expiring > 0 {
-		heap.Remove(&r.expiring, e.expiring-1)
+	if e.expiring != nil {
+		r.expiring.Remove(e.expiring)
 	}
 	if e.packetID != 0 {
 		delete(s.byPacketID, e.packetID)

@@ -36,8 +36,8 @@ func TestCounts(t *testing.T) {
 		map[string]held{"p": {late.bytes + place + ids, late.bytes + place + ids}, "q": {now.bytes + place, now.bytes + place}})
 	r.remove(s, first)
 	counts(amount{1, now.bytes + place}, now.bytes, map[string]held{"q": {now.bytes + place, now.bytes + place}})
-	if len(r.expiring) != 1 || late.body != nil {
-		t.Errorf("%d entries can expire, and the body of what has left is %v", len(r.expiring), late.body)
+	if r.expiring.Len() != 1 || late.body != nil {
+		t.Errorf("%d entries can expire, and the body of what has left is %v", r.expiring.Len(), late.body)
 	}
 	r.remove(s, second)
 	counts(amount{}, 0, map[string]held{})

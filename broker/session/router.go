@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/workwire/workwire/pkg/runtime/schedule"
 	"github.com/workwire/workwire/pkg/runtime/statestore"
 )
 
@@ -99,7 +100,7 @@ type Router struct {
 	totalBytes  int64              // see Config.MaxTotalBytes
 	totalMemory int64              // see Config.MaxTotalMemory
 	barriers    []barrier          // waiters for a batch, by ascending batch
-	expiring    expiringEntries    // entries whose messages expire
+	expiring    schedule.Schedule[*expiringEntry]
 	stopping    bool
 	stats       Stats
 }

@@ -60,7 +60,7 @@ func (in *attemptEnded) apply(d *core, now time.Time) {
 		d.endAttempt(w, denied, nothing)
 	default:
 		if d.endAttempt(w, failed, max(in.intent, repeat)); w.phase == backingOff {
-			d.due.set(w, now.Add(backoff(minPublishDelay, int(w.failures), maxPublishDelay)))
+			d.due.Set(w, now.Add(backoff(minPublishDelay, int(w.failures), maxPublishDelay)))
 			w.failures++
 		}
 	}
@@ -125,7 +125,7 @@ func (d *core) complete(w *workRecord, in *attemptEnded, publishedAt time.Time) 
 		}
 	}
 	if d.endAttempt(w, w.rest(), nothing); w.phase == awaitingAnswer {
-		d.due.set(w, publishedAt.Add(d.pause(w)))
+		d.due.Set(w, publishedAt.Add(d.pause(w)))
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/workwire/workwire/pkg/runtime/pace"
 	"github.com/workwire/workwire/pkg/runtime/quota"
+	"github.com/workwire/workwire/pkg/runtime/schedule"
 	"github.com/workwire/workwire/pkg/security/signing"
 	"github.com/workwire/workwire/pkg/wire"
 )
@@ -36,7 +37,7 @@ type core struct {
 	clusters   map[wire.ClusterName]*clusterRecord
 	swept      time.Time                       // when sweep did something
 	roundRobin workqueue.Queue[*clusterRecord] // clusters whose queue is not empty
-	due        schedule[*workRecord]           // works to look at later
+	due        schedule.Schedule[*workRecord]  // works to look at later
 	asks       jobs[wire.ClusterName, resyncTask]
 	stores     jobs[workKey, statusUpdate]
 	storePace  *pace.Limit // how many stores run together
@@ -111,14 +112,14 @@ func (d *core) begin() bool {
 // whose cluster sent a message since. Other unconfirmed works await contact.
 func (d *core) requeueDue(now time.Time) {
 	for d.connection != 0 {
-		w, ok := d.due.pop(now)
+		w, ok := d.due.Pop(now)
 		if !ok {
 			return
 		}
 		next := w.publishedAt.Add(d.pause(w))
 		switch {
 		case w.phase == awaitingAnswer && next.After(now): // round trips have become longer
-			d.due.set(w, next)
+			d.due.Set(w, next)
 		case w.phase == awaitingAnswer && !w.cluster.heard.After(w.publishedAt):
 			d.move(w, silence)
 		default:
@@ -129,9 +130,9 @@ func (d *core) requeueDue(now time.Time) {
 
 // nextDue returns when time alone has something done; zero: never.
 func (d *core) nextDue() time.Time {
-	due := firstDue(d.asks.due.next(), d.stores.due.next())
+	due := firstDue(d.asks.due.Next(), d.stores.due.Next())
 	if d.connection != 0 {
-		due = firstDue(due, d.due.next())
+		due = firstDue(due, d.due.Next())
 	}
 	return due
 }

@@ -119,8 +119,8 @@ func (s *script) counts(works int) {
 	if n := len(s.core.works); n != works {
 		s.t.Errorf("%d works, want %d", n, works)
 	}
-	if works == 0 && (len(s.core.clusters) != 0 || len(s.core.due.heap) != 0 || s.core.inPhase != [phases]int{}) {
-		s.t.Errorf("%d clusters, %d due and %v by phase are left", len(s.core.clusters), len(s.core.due.heap), s.core.inPhase)
+	if works == 0 && (len(s.core.clusters) != 0 || s.core.due.Len() != 0 || s.core.inPhase != [phases]int{}) {
+		s.t.Errorf("%d clusters, %d due and %v by phase are left", len(s.core.clusters), s.core.due.Len(), s.core.inPhase)
 	}
 	if n := s.core.pending(); n != 0 {
 		s.t.Errorf("%d are pending", n)

@@ -224,7 +224,7 @@ func (in heard) apply(d *core, now time.Time) {
 	for c.silent.len() > 0 {
 		w := c.silent.list[0]
 		d.move(w, contact)
-		d.due.set(w, now.Add(d.roundTrip.patience(d.republishAfter)))
+		d.due.Set(w, now.Add(d.roundTrip.patience(d.republishAfter)))
 	}
 	if c.noise != (quota.Noise{}) {
 		d.noteNoise(c.name, now)

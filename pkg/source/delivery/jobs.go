@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/workwire/workwire/pkg/runtime/fairqueue"
+	"github.com/workwire/workwire/pkg/runtime/schedule"
 	"github.com/workwire/workwire/pkg/wire"
 )
 
@@ -25,13 +26,13 @@ type jobs[K comparable, V any] struct {
 	merge   func(older, newer V) V // may change the older one
 	byKey   map[K]*job[K, V]
 	ready   *fairqueue.Nested[*job[K, V], string, wire.ClusterName]
-	due     schedule[*job[K, V]]
+	due     schedule.Schedule[*job[K, V]]
 	running int
 }
 
 // job is what is to be done about a key.
 type job[K comparable, V any] struct {
-	timer
+	schedule.Timer
 	key      K
 	owner    string // the replica set of the work; empty: none
 	cluster  wire.ClusterName
@@ -66,7 +67,7 @@ func (q *jobs[K, V]) add(key K, owner string, cluster wire.ClusterName, value V)
 // limit are running.
 func (q *jobs[K, V]) next(now time.Time, limit int) (*job[K, V], V) {
 	var value V
-	for j, ok := q.due.pop(now); ok; j, ok = q.due.pop(now) {
+	for j, ok := q.due.Pop(now); ok; j, ok = q.due.Pop(now) {
 		q.ready.Push(j)
 	}
 	if q.running >= limit || q.ready.Len() == 0 {
@@ -96,7 +97,7 @@ func (q *jobs[K, V]) putOff(j *job[K, V], value V, at time.Time) {
 		value = q.merge(value, j.value)
 	}
 	j.value, j.hasValue = value, true
-	q.due.set(j, at)
+	q.due.Set(j, at)
 }
 
 // retry is putOff after a failure: the pause doubles with each.

@@ -50,7 +50,7 @@ func TestJobs(t *testing.T) {
 	now = now.Add(maxRetryDelay)
 	q.end(next("slow", 0))
 	q.end(third)
-	if len(q.byKey) != 0 || q.running != 0 || q.ready.Len() != 0 || !q.due.next().IsZero() {
+	if len(q.byKey) != 0 || q.running != 0 || q.ready.Len() != 0 || !q.due.Next().IsZero() {
 		t.Errorf("left: %+v", q)
 	}
 }
@@ -120,6 +120,16 @@ func TestOneWaitsForNoRollout(t *testing.T) {
 		}
 		if n == 2 {
 			t.Error("a change waits for more than one work of each replica set")
+		}
+	}
+}
+func TestBackoff(t *testing.T) {
+	for _, c := range []struct {
+		n    int
+		want time.Duration
+	}{{0, time.Second}, {1, 2 * time.Second}, {4, 16 * time.Second}, {5, 30 * time.Second}, {1 << 30, 30 * time.Second}} {
+		if got := backoff(time.Second, c.n, 30*time.Second); got != c.want {
+			t.Errorf("backoff after %d: %s, want %s", c.n, got, c.want)
 		}
 	}
 }

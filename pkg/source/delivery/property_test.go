@@ -165,8 +165,8 @@ func (m *model) check() {
 			m.fail("%v is in phase %d, under way %v", k, w.phase, under)
 		case m.wanted[k] && !under && w.phase != queued:
 			m.fail("%v is wanted, and in phase %d", k, w.phase)
-		case (w.index > 0) != (w.phase == awaitingAnswer || w.phase == backingOff):
-			m.fail("%v is in phase %d, due %v", k, w.phase, w.index > 0)
+		case w.Scheduled() != (w.phase == awaitingAnswer || w.phase == backingOff):
+			m.fail("%v is in phase %d, due %v", k, w.phase, w.Scheduled())
 		case w.cluster.silent.has(w) != (w.phase == awaitingContact), w.cluster.removed.has(w) != (w.removed != nil), !w.cluster.works.has(w):
 			m.fail("%v is in the wrong sets: %+v", k, w)
 		case (w.intent == nothing) != (w.phase != queued && w.phase != backingOff && w.phase != paused) && w.phase != inFlight:
@@ -174,7 +174,7 @@ func (m *model) check() {
 		case w.isDeleted() && w.phase != inFlight && !w.removed.again:
 			m.fail("%v is deleted and kept", k)
 		}
-		if w.index > 0 {
+		if w.Scheduled() {
 			scheduled++
 		}
 		if w.phase == queued && m.states[k.cluster] == ClusterOpen {
@@ -184,8 +184,8 @@ func (m *model) check() {
 			}
 		}
 	}
-	if found != m.core.inPhase || scheduled != len(m.core.due.heap) {
-		m.fail("works by phase are %v, counted as %v; %d are due, scheduled %d", found, m.core.inPhase, scheduled, len(m.core.due.heap))
+	if found != m.core.inPhase || scheduled != m.core.due.Len() {
+		m.fail("works by phase are %v, counted as %v; %d are due, scheduled %d", found, m.core.inPhase, scheduled, m.core.due.Len())
 	}
 	if waiting > 0 && m.connected != 0 && len(m.begun) < modelLimit {
 		m.fail("%d works wait though %d of %d attempts are under way", waiting, len(m.begun), modelLimit)

@@ -68,7 +68,7 @@ func (d *core) move(w *workRecord, t trigger) {
 
 // enter ends the phase of w and begins another one.
 func (d *core) enter(w *workRecord, to phase) {
-	d.due.remove(w)
+	d.due.Remove(w)
 	w.cluster.silent.remove(w)
 	d.inPhase[w.phase]--
 	d.inPhase[to]++

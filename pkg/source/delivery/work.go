@@ -6,6 +6,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/workwire/workwire/pkg/runtime/schedule"
 	"github.com/workwire/workwire/pkg/wire"
 )
 
@@ -48,7 +49,7 @@ type workRecord struct {
 	republishes int32           // of published, on this connection
 	failures    int32           // consecutive
 
-	timer
+	schedule.Timer
 
 	first       wire.Generation // the first one published or confirmed
 	published   revision

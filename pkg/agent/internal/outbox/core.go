@@ -1,7 +1,6 @@
 package outbox
 
 import (
-	"container/heap"
 	"context"
 	"errors"
 	"time"
@@ -11,6 +10,8 @@ import (
 	"github.com/workwire/workwire/pkg/agent/internal/inbox"
 	"github.com/workwire/workwire/pkg/agent/internal/store"
 	"github.com/workwire/workwire/pkg/runtime/compress"
+	"github.com/workwire/workwire/pkg/runtime/quota"
+	"github.com/workwire/workwire/pkg/runtime/schedule"
 	"github.com/workwire/workwire/pkg/runtime/statestore"
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/wire"
@@ -34,11 +35,12 @@ type core struct {
 
 	works     map[wire.SourceID]map[types.UID]*work
 	count     int
-	queue     roundRobin // ready to publish
-	feedback  roundRobin // likewise, as soon as uplink has room
-	uplink    uplink
-	delayed   delayed               // in backoff
-	notHeld   map[wire.SourceID]int // works that the agent does not hold
+	queue     roundRobin               // ready to publish
+	feedback  roundRobin               // likewise, as soon as uplink has room
+	limited   bool                     // uplink is
+	uplink    *quota.Quotas[string]    // of the bytes of statuses; they have one identity
+	delayed   schedule.Schedule[*work] // in backoff
+	notHeld   map[wire.SourceID]int    // works that the agent does not hold
 	inFlight  int
 	connected bool
 	epoch     uint64                         // number of the connection
@@ -58,14 +60,16 @@ type write struct {
 	value  any
 }
 
-func newCore(maxUplink, inFlight int, now time.Time) core {
+func newCore(maxUplink, inFlight int) core {
+	perMinute := float64(maxUplink)
 	return core{
 		most:     inFlight,
 		works:    map[wire.SourceID]map[types.UID]*work{},
 		notHeld:  map[wire.SourceID]int{},
 		refusing: map[wire.SourceID]struct{}{},
 		accepts:  map[wire.SourceID]wire.Accepts{},
-		uplink:   newUplink(maxUplink, now),
+		limited:  maxUplink > 0,
+		uplink:   quota.New[string](quota.Config{Rates: quota.Rates{quota.Bytes: {PerSecond: perMinute / 60, Burst: perMinute}}}),
 	}
 }
 
@@ -131,7 +135,7 @@ func (c *core) set(key inbox.Key, s Status, want version, notHeld bool, now time
 		c.stats.Unchanged++
 		return false, false
 	}
-	urgent := w.urgent || c.uplink.perMinute == 0 || !c.onlyFeedback(w, &s)
+	urgent := w.urgent || !c.limited || !c.onlyFeedback(w, &s)
 	w.keepBase()
 	times := nextTimes(w.last.times, w.want.Generation, &s, now)
 	w.last = hold(s)
@@ -237,27 +241,23 @@ func (c *core) connect(session string) {
 	c.epoch++
 	clear(c.refusing)
 	clear(c.accepts)
-	for len(c.delayed) > 0 {
-		c.retry(c.delayed[0])
+	for c.delayed.Len() > 0 {
+		c.retry(c.delayed.Next())
 	}
 }
 
 // next returns the next publish to begin. If there is none, idle reports whether nothing is in
 // flight, and again is when to call next again if nothing happens before; zero for never.
 func (c *core) next(now time.Time) (a *attempt, idle bool, again time.Time) {
-	for len(c.delayed) > 0 && !now.Before(c.delayed[0].retry) {
-		c.retry(c.delayed[0])
-	}
-	if len(c.delayed) > 0 {
-		again = c.delayed[0].retry
-	}
+	c.retry(now)
+	again = c.delayed.Next()
 	if !c.connected {
 		return nil, c.inFlight == 0, again
 	}
 	w := c.queue.front()
 	if w == nil {
 		if w = c.feedback.front(); w != nil {
-			if wait := c.uplink.wait(now); wait > 0 {
+			if wait := c.uplink.Wait("", quota.Cost{quota.Bytes: 1}, now); wait > 0 {
 				if room := now.Add(wait); again.IsZero() || room.Before(again) {
 					again = room
 				}
@@ -298,7 +298,7 @@ func (c *core) complete(a *attempt, err error, now time.Time) (r result) {
 	w.state, w.inFlight = idle, version{}
 	if err == nil {
 		c.stats.Bytes += uint64(a.size)
-		c.uplink.spend(a.size, now)
+		c.uplink.Reserve("", quota.Cost{quota.Bytes: float64(a.size)}, now)
 	}
 	if w.forgotten {
 		c.remove(w)
@@ -336,8 +336,8 @@ func (c *core) refused(w *work, now time.Time) (backoff time.Duration, first boo
 	w.failures++
 	_, before := c.refusing[w.key.Source]
 	c.refusing[w.key.Source] = struct{}{}
-	w.state, w.retry = backingOff, now.Add(backoff)
-	heap.Push(&c.delayed, w)
+	w.state = backingOff
+	c.delayed.Set(w, now.Add(backoff))
 	return backoff, !before
 }
 
@@ -375,7 +375,7 @@ func (c *core) figures() Stats {
 	s := c.stats
 	s.InFlight = c.inFlight
 	s.Waiting = c.feedback.count
-	s.Works, s.Pending = c.count, c.queue.count+s.Waiting+len(c.delayed)+c.inFlight
+	s.Works, s.Pending = c.count, c.queue.count+s.Waiting+c.delayed.Len()+c.inFlight
 	return s
 }
 
@@ -407,33 +407,14 @@ func (c *core) setUrgent(w *work, urgent bool) {
 
 // endBackoff makes w idle.
 func (c *core) endBackoff(w *work) {
-	heap.Remove(&c.delayed, w.index)
+	c.delayed.Remove(w)
 	w.state = idle
 }
 
-// retry ends the backoff of w and queues it.
-func (c *core) retry(w *work) {
-	c.endBackoff(w)
-	c.enqueue(w)
-}
-
-// delayed is a heap of works in backoff, by the time when it ends.
-type delayed []*work
-
-func (d delayed) Len() int           { return len(d) }
-func (d delayed) Less(i, j int) bool { return d[i].retry.Before(d[j].retry) }
-func (d delayed) Swap(i, j int) {
-	d[i], d[j] = d[j], d[i]
-	d[i].index, d[j].index = i, j
-}
-func (d *delayed) Push(w any) {
-	w.(*work).index = len(*d)
-	*d = append(*d, w.(*work))
-}
-func (d *delayed) Pop() any {
-	last := len(*d) - 1
-	w := (*d)[last]
-	(*d)[last] = nil
-	*d = (*d)[:last]
-	return w
+// retry queues the works whose backoff has ended by now.
+func (c *core) retry(now time.Time) {
+	for w, ok := c.delayed.Pop(now); ok; w, ok = c.delayed.Pop(now) {
+		w.state = idle
+		c.enqueue(w)
+	}
 }

@@ -23,7 +23,7 @@ type steps struct {
 	core
 }
 
-func newSteps(t *testing.T, maxUplink int) *steps { return &steps{t, newCore(maxUplink, 3, epoch)} }
+func newSteps(t *testing.T, maxUplink int) *steps { return &steps{t, newCore(maxUplink, 3)} }
 
 // set sets a status: value is that of a feedback value, and hash what else it is.
 func (c *steps) set(uid types.UID, hash, value string, change ...func(*Status, *version)) (changed, dropped bool) {
@@ -172,8 +172,8 @@ func TestComplete(t *testing.T) {
 	c.end(c.begin("b"), nil) // the source takes them again
 	c.set("b", "3", "")
 	refuse("b", true, minBackoff)
-	if len(c.delayed) != 2 || c.work("a").state != backingOff {
-		t.Errorf("%d works are in backoff", len(c.delayed))
+	if c.delayed.Len() != 2 || c.work("a").state != backingOff {
+		t.Errorf("%d works are in backoff", c.delayed.Len())
 	}
 }
 

@@ -25,7 +25,7 @@ func TestCore(t *testing.T) {
 	for seed := range uint64(300) {
 		random := rand.New(rand.NewPCG(seed, 0))
 		now := time.Unix(1_000_000, 0)
-		c := newCore(0, most, now)
+		c := newCore(0, most)
 		newest := map[inbox.Key]version{}
 		flying := map[inbox.Key]*attempt{}
 		begin := func() {
@@ -107,8 +107,8 @@ func TestCore(t *testing.T) {
 				t.FailNow()
 			}
 		}
-		if s := c.figures(); s.Pending != 0 || s.Works != len(newest) || len(c.delayed) != 0 {
-			t.Fatalf("seed %d: %+v, %d works, %d in backoff", seed, s, len(newest), len(c.delayed))
+		if s := c.figures(); s.Pending != 0 || s.Works != len(newest) || c.delayed.Len() != 0 {
+			t.Fatalf("seed %d: %+v, %d works, %d in backoff", seed, s, len(newest), c.delayed.Len())
 		}
 	}
 }

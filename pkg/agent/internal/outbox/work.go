@@ -10,6 +10,7 @@ import (
 	"github.com/workwire/workwire/pkg/agent/internal/inbox"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/runtime/compress"
+	"github.com/workwire/workwire/pkg/runtime/schedule"
 	"github.com/workwire/workwire/pkg/wire"
 	"github.com/workwire/workwire/pkg/workstate"
 )
@@ -42,6 +43,8 @@ const (
 
 // work is the state of one work.
 type work struct {
+	schedule.Timer // while backingOff: when it ends
+
 	key      inbox.Key
 	last     heldStatus // newest
 	want     version    // of last
@@ -64,9 +67,7 @@ type work struct {
 	state    state
 	queue    *roundRobin // that has element, while queued
 	element  *list.Element
-	retry    time.Time // while backingOff: when it ends
-	index    int       // in core.delayed, while backingOff
-	failures int       // since a publish was acknowledged
+	failures int // since a publish was acknowledged
 }
 
 // heldStatus is a status in memory. It is encoded once the broker has acknowledged it.
