@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/netip"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -257,7 +256,7 @@ func TestHandshakes(t *testing.T) {
 	if fmt.Sprint(order) != "[busy calm busy busy]" {
 		t.Errorf("the order is %v", order)
 	}
-	if h := &l.handshakes; h.running != 0 || h.waiting.n != 0 || len(h.waiting.at) != 0 || len(h.waiting.order) != 0 {
+	if h := &l.handshakes; h.running != 0 || h.waiting.Len() != 0 {
 		t.Errorf("at the end %d run, %v wait", h.running, h.waiting)
 	}
 }
@@ -319,7 +318,7 @@ func TestAuthenticateGivesUp(t *testing.T) {
 		return true
 	})
 	kit.NoError(t, err)
-	if l.passwords.running != 0 || len(l.passwords.waiting.order) != 0 || l.passwords.waiting.n != 0 {
+	if l.passwords.running != 0 || l.passwords.waiting.Len() != 0 {
 		t.Errorf("at the end: %+v", &l.passwords)
 	}
 }
@@ -379,7 +378,7 @@ func TestWrongPasswords(t *testing.T) {
 		l.passwords.mu.Lock()
 		defer l.passwords.mu.Unlock()
 		q := &l.passwords
-		return q.running == 0 && q.waiting.n+q.suspects.n+len(q.waiting.at)+len(q.suspects.at) == 0
+		return q.running == 0 && q.waiting.Len()+q.suspects.Len() == 0
 	})
 }
 
@@ -408,29 +407,6 @@ func TestSuspects(t *testing.T) {
 	}
 	if f = f.with("c1", now); f.suspects("c0", now) || !f.suspects("c1", now) {
 		t.Error("a new failure brings back those of others")
-	}
-}
-
-// TestTurns: users of an address take turns, and of too many, the oldest of the busiest goes.
-func TestTurns(t *testing.T) {
-	q := newTurns[string]()
-	for _, item := range []string{"a/x/1", "a/x/2", "a/x/3", "a/y/1", "b/x/1"} {
-		fields := strings.Split(item, "/")
-		q.add(fields[0], fields[1], item)
-	}
-	if got := q.dropOldest("a"); got != "a/x/1" || q.n != 4 {
-		t.Errorf("dropped %s of %d", got, q.n)
-	}
-	if q.leave("a", "x", "a/x/1") || q.leave("c", "x", "c/x/1") || !q.leave("a", "x", "a/x/2") {
-		t.Error("leave reports what did not wait")
-	}
-	q.add("a", "x", "a/x/4")
-	var order []string
-	for q.n > 0 {
-		order = append(order, q.next())
-	}
-	if fmt.Sprint(order) != "[a/x/3 b/x/1 a/y/1 a/x/4]" || len(q.at) != 0 || len(q.order) != 0 {
-		t.Errorf("the order is %v", order)
 	}
 }
 

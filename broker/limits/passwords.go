@@ -6,6 +6,8 @@ import (
 	"errors"
 	"sync"
 	"time"
+
+	"github.com/workwire/workwire/pkg/runtime/fairqueue"
 )
 
 const (
@@ -27,14 +29,17 @@ var ErrWrongPasswords = errors.New("too many wrong passwords come from this addr
 // nor wrong passwords the clients that are connected. Checks run in the goroutines of their callers.
 type passwordQueue struct {
 	mu       sync.Mutex
-	waiting  turns[*passwordCheck] // of those that were not suspect when they came
-	suspects turns[*passwordCheck]
+	waiting  checks // of those that were not suspect when they came
+	suspects checks
 	running  int
 	resting  bool                 // a check of a suspect runs, or the pause after it has not passed
 	failed   map[string]*failures // by address
 	swept    time.Time
 	checked  uint64
 }
+
+// checks have turns by address, and of an address by user.
+type checks = *fairqueue.Nested[*passwordCheck, string, string]
 
 type passwordCheck struct {
 	address, user string
@@ -50,7 +55,8 @@ type failures struct {
 }
 
 func newPasswordQueue() passwordQueue {
-	return passwordQueue{waiting: newTurns[*passwordCheck](), suspects: newTurns[*passwordCheck](), failed: map[string]*failures{}}
+	address, user := func(c *passwordCheck) string { return c.address }, func(c *passwordCheck) string { return c.user }
+	return passwordQueue{waiting: fairqueue.NewNested(address, user), suspects: fairqueue.NewNested(address, user), failed: map[string]*failures{}}
 }
 
 // Authenticate calls check when it is the turn of a user name at an address, and returns when check has
@@ -67,7 +73,7 @@ func (l *Limiter) Authenticate(ctx context.Context, address, user string, check 
 	sum := sha256.Sum256([]byte(user)) // a name can be long
 	q, c := &l.passwords, &passwordCheck{address: address, user: string(sum[:16]), start: make(chan struct{})}
 	q.mu.Lock()
-	q.waiting.add(address, c.user, c)
+	q.waiting.Push(c)
 	l.startChecks()
 	q.mu.Unlock()
 
@@ -76,7 +82,7 @@ func (l *Limiter) Authenticate(ctx context.Context, address, user string, check 
 	case <-ctx.Done():
 		q.mu.Lock()
 		defer q.mu.Unlock()
-		if !q.waiting.leave(address, c.user, c) && !q.suspects.leave(address, c.user, c) && !c.dropped { // its turn came at the same moment
+		if !q.waiting.Remove(c) && !q.suspects.Remove(c) && !c.dropped { // its turn came at the same moment
 			l.endCheck(c, 0)
 		}
 		return ctx.Err()
@@ -145,21 +151,21 @@ func (l *Limiter) startChecks() {
 // small part also while others wait.
 func (q *passwordQueue) next(now time.Time) *passwordCheck {
 	for {
-		if q.suspects.n > 0 && !q.resting {
+		if q.suspects.Len() > 0 && !q.resting {
 			q.resting = true
-			c := q.suspects.next()
+			c := q.suspects.Pop()
 			c.suspect = true
 			return c
 		}
-		if q.waiting.n == 0 {
+		if q.waiting.Len() == 0 {
 			return nil
 		}
-		c := q.waiting.next()
+		c := q.waiting.Pop()
 		if !q.failed[c.address].suspects(c.user, now) {
 			return c
 		}
-		if q.suspects.add(c.address, c.user, c) > maxSuspects {
-			dropped := q.suspects.dropOldest(c.address)
+		if q.suspects.Push(c); q.suspects.LenOf(c.address) > maxSuspects {
+			dropped := q.suspects.PopLongest(c.address)
 			dropped.dropped = true
 			close(dropped.start)
 		}
@@ -192,5 +198,5 @@ func (l *Limiter) endCheck(c *passwordCheck, took time.Duration) {
 func (q *passwordQueue) stats() (checked uint64, waiting int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.checked, q.waiting.n + q.suspects.n
+	return q.checked, q.waiting.Len() + q.suspects.Len()
 }

@@ -5,17 +5,16 @@
 //	queue := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[string]{Queue: fairqueue.New(sourceOf)})
 package fairqueue
 
-import "k8s.io/client-go/util/workqueue"
+import "slices"
 
-// Queue implements [workqueue.Queue]. The work queue that has it owns it. All calls cost O(1).
+// Queue implements the Queue of a work queue of client-go, which owns it then. It is not safe for concurrent use. All calls cost
+// O(1), but for Remove.
 type Queue[K, G comparable] struct {
 	group  func(K) G
 	length int
 	keys   map[G][]K
 	next   []G // that have keys
 }
-
-var _ workqueue.Queue[string] = (*Queue[string, string])(nil)
 
 // New returns an empty queue. group returns the group of a key, always the same.
 func New[K, G comparable](group func(K) G) *Queue[K, G] {
@@ -50,4 +49,19 @@ func (q *Queue[K, G]) Pop() K {
 		q.next = append(q.next, group)
 	}
 	return keys[0]
+}
+
+// Remove removes key, and reports whether it was there. It visits the keys of its group, and all groups if it is the last of its own.
+func (q *Queue[K, G]) Remove(key K) bool {
+	group := q.group(key)
+	i := slices.Index(q.keys[group], key)
+	if i < 0 {
+		return false
+	}
+	q.length--
+	if q.keys[group] = slices.Delete(q.keys[group], i, i+1); len(q.keys[group]) == 0 {
+		delete(q.keys, group)
+		q.next = slices.DeleteFunc(q.next, func(g G) bool { return g == group })
+	}
+	return true
 }

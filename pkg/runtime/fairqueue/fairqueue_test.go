@@ -54,6 +54,29 @@ func TestNested(t *testing.T) {
 	}
 }
 
+// TestRemove: what is removed leaves no trace, and of too many, the oldest of the busiest inner group goes.
+func TestRemove(t *testing.T) {
+	q := fairqueue.NewNested(func(key string) byte { return key[0] }, func(key string) byte { return key[1] })
+	for key := range strings.FieldsSeq("ax1 ax2 ax3 ay1 bx1 cz1") {
+		q.Push(key)
+	}
+	if got := q.PopLongest('a'); got != "ax1" || q.Len() != 5 || q.LenOf('a') != 3 {
+		t.Errorf("%s is the first of the longest of %d, %d", got, q.Len(), q.LenOf('a'))
+	}
+	if q.Remove("ax1") || q.Remove("dx1") || !q.Remove("ax2") || !q.Remove("cz1") {
+		t.Error("Remove does not report what was there")
+	}
+	q.Push("ax4")
+	q.Push("cz2")
+	var got []string
+	for q.Len() > 0 {
+		got = append(got, q.Pop())
+	}
+	if text := strings.Join(got, " "); text != "ax3 bx1 cz2 ay1 ax4" {
+		t.Errorf("got %s", text)
+	}
+}
+
 // TestOneWaitsForOneOfEach: in a work queue, a key waits for one key of the group that has thousands.
 func TestOneWaitsForOneOfEach(t *testing.T) {
 	q := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[string]{Queue: fairqueue.New(func(key string) byte { return key[0] })})

@@ -1,8 +1,10 @@
 package fairqueue
 
+import "slices"
+
 // Nested is a queue of which groups of groups take turns: one key of each outer group after the other, and of one outer group, one
 // key of each inner group. So a key waits for one key of each other outer group, however many keys and inner groups these
-// have. All calls cost O(1).
+// have. All calls cost O(1), but for Remove and PopLongest.
 type Nested[K, O, G comparable] struct {
 	outer  func(K) O
 	inner  func(K) G
@@ -32,6 +34,9 @@ func (q *Nested[K, O, G]) Push(key K) {
 // Len returns the number of keys.
 func (q *Nested[K, O, G]) Len() int { return q.length }
 
+// LenOf returns the number of keys of an outer group, which has some.
+func (q *Nested[K, O, G]) LenOf(outer O) int { return q.queues[outer].Len() }
+
 // Pop removes and returns the next key. The queue must not be empty.
 func (q *Nested[K, O, G]) Pop() K {
 	outer := q.next[0]
@@ -43,5 +48,29 @@ func (q *Nested[K, O, G]) Pop() K {
 	} else {
 		q.next = append(q.next, outer)
 	}
+	return key
+}
+
+// Remove removes key, and reports whether it was there; see [Queue.Remove].
+func (q *Nested[K, O, G]) Remove(key K) bool {
+	outer := q.outer(key)
+	queue := q.queues[outer]
+	if queue == nil || !queue.Remove(key) {
+		return false
+	}
+	if q.length--; queue.Len() == 0 {
+		delete(q.queues, outer)
+		q.next = slices.DeleteFunc(q.next, func(o O) bool { return o == outer })
+	}
+	return true
+}
+
+// PopLongest removes and returns the first key of the inner group with the most keys, of an outer group that has some. It visits
+// the inner groups.
+func (q *Nested[K, O, G]) PopLongest(outer O) K {
+	queue := q.queues[outer]
+	group := slices.MaxFunc(queue.next, func(a, b G) int { return len(queue.keys[a]) - len(queue.keys[b]) })
+	key := queue.keys[group][0]
+	q.Remove(key)
 	return key
 }
