@@ -7,28 +7,30 @@ import (
 	"time"
 )
 
-// logRates are the rates of lines about one identity.
-var logRates = Rates{Records: {PerSecond: 1, Burst: 50}}
-
 // LimitLog returns a handler that passes records to handler. Of warnings and errors with an attribute key, whose
 // value is an identity, it passes one a second for each identity, 50 at once after a pause. The next one
 // says how many were left out, as leftOut.
 func LimitLog(handler slog.Handler, key string) slog.Handler {
-	return limited{Handler: handler, key: key, lines: &lines{quotas: New[string](Config{Rates: logRates}), leftOut: map[string]int{}}}
+	return limited{Handler: handler, key: key, lines: NewLines(Rate{PerSecond: 1, Burst: 50})}
 }
 
-// lines are shared by all handlers that derive from one.
-type lines struct {
+// Lines limits the lines of a log that each identity causes. It is safe for concurrent use.
+type Lines struct {
 	quotas *Quotas[string]
 
 	mu      sync.Mutex
 	leftOut map[string]int // guarded by mu; an identity is in it until its next line
 }
 
+// NewLines returns Lines that allow each identity this rate.
+func NewLines(rate Rate) *Lines {
+	return &Lines{quotas: New[string](Config{Rates: Rates{Records: rate}}), leftOut: map[string]int{}}
+}
+
 type limited struct {
 	slog.Handler
 	key, id string
-	lines   *lines
+	lines   *Lines // shared by all handlers that derive from one
 }
 
 // Handle implements [slog.Handler].
@@ -43,7 +45,7 @@ func (h limited) Handle(ctx context.Context, r slog.Record) error {
 	if r.Level < slog.LevelWarn || id == "" {
 		return h.Handler.Handle(ctx, r)
 	}
-	leftOut, ok := h.lines.allow(id, r.Time)
+	leftOut, ok := h.lines.Allow(id, 1, r.Time)
 	if !ok {
 		return nil
 	}
@@ -54,11 +56,11 @@ func (h limited) Handle(ctx context.Context, r slog.Record) error {
 	return h.Handler.Handle(ctx, r)
 }
 
-// allow reports whether id may write a line, and how many were left out before.
-func (l *lines) allow(id string, now time.Time) (leftOut int, ok bool) {
+// Allow reports whether id may write a line, which counts as cost lines, and how many were left out before.
+func (l *Lines) Allow(id string, cost float64, now time.Time) (leftOut int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.quotas.Spend(id, Cost{Records: 1}, now) {
+	if !l.quotas.Spend(id, Cost{Records: cost}, now) {
 		l.leftOut[id]++
 		return 0, false
 	}

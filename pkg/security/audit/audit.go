@@ -111,42 +111,32 @@ type Log struct {
 	config  Config
 	records *prometheus.CounterVec
 	hangups chan os.Signal
-
-	quotas *quota.Quotas[string]
+	lines   *quota.Lines
 
 	mu      sync.Mutex
 	file    io.WriteCloser
 	failing bool
-	leftOut map[string]int // by who pays, until its next record
 }
 
 // Records about messages of one identity, and about its dry runs: 200 a second, as many as 20,000 works have at once; those about
 // messages without effect, which cost nothing to send, take a hundred times as much.
-var rates = quota.Rates{quota.Records: {PerSecond: 200, Burst: 20_000}}
+var rate = quota.Rate{PerSecond: 200, Burst: 20_000}
 
 const withoutEffect = 100
 
 // admit reports whether r is to be written, and how many records were left out before. Only those about received
 // messages, and dry runs, are left out: others are of what somebody decided here.
 func (l *Log) admit(r *Record) (leftOut int, ok bool) {
-	payer, cost := r.Identity, quota.Cost{quota.Records: 1}
+	payer, cost := r.Identity, 1.0
 	switch {
 	case r.Event == DryRun:
 		payer = string(r.Source) // the identity is an executor, which the source chooses
 	case r.Event != Receive:
 		return 0, true
 	case !r.Effect:
-		cost[quota.Records] = withoutEffect
+		cost = withoutEffect
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !l.quotas.Spend(payer, cost, r.Time) {
-		l.leftOut[payer]++
-		return 0, false
-	}
-	leftOut = l.leftOut[payer]
-	delete(l.leftOut, payer)
-	return leftOut, true
+	return l.lines.Allow(payer, cost, r.Time)
 }
 
 // Open opens the file for appending and creates it if it does not exist, readable by its owner only.
@@ -155,7 +145,7 @@ func Open(config Config) (*Log, error) {
 	if config.Path == "" {
 		return nil, nil
 	}
-	l := &Log{config: config, quotas: quota.New[string](quota.Config{Rates: rates}), leftOut: map[string]int{}, records: prometheus.NewCounterVec(prometheus.CounterOpts{
+	l := &Log{config: config, lines: quota.NewLines(rate), records: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: "workwire", Subsystem: "audit", Name: "records_total",
 		Help: "Number of audit records by result: written, failed, or left_out (of an identity that caused too many).",
 	}, []string{"result"})}
