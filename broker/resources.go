@@ -35,18 +35,7 @@ func openResources(cfg Config) (res *resources, err error) {
 			err = errors.Join(err, res.close())
 		}
 	}()
-	routerCfg := session.Config{
-		MaxQueuedMessages: cfg.MaxQueuedMessages,
-		MaxQueuedBytes:    cfg.MaxQueuedBytes,
-		MaxTotalBytes:     cfg.MaxTotalBytes,
-		MaxQueuedMemory:   cfg.MaxQueuedMemoryBytes,
-		MaxTotalMemory:    cfg.MaxTotalMemoryBytes,
-		ReceiveMaximum:    int(cfg.ReceiveMaximum),
-		Shares:            acl.IsSource,
-		MaxExpiry:         seconds(cfg.MaxSessionExpiry),
-		MaxWillDelay:      seconds(cfg.MaxWillDelay),
-		Logger:            cfg.Logger,
-	}
+	routerCfg := session.Config{Limits: cfg.sessionLimits(), ReceiveMaximum: int(cfg.ReceiveMaximum), Shares: acl.IsSource, Logger: cfg.Logger}
 	err = res.openStore(cfg, routerCfg)
 	if errors.Is(err, statestore.ErrDamaged) && res.store != nil { // the file is whole, its content is not
 		if err := res.store.SetAside(err); err != nil {

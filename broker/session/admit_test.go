@@ -45,8 +45,8 @@ func TestArrival(t *testing.T) {
 	now := time.Unix(1000, 0)
 	r := &Router{
 		cfg: Config{
-			MaxQueuedMessages: 7, MaxQueuedBytes: 5000, MaxQueuedMemory: 4000, MaxTotalBytes: 9000, MaxTotalMemory: 8000,
-			Now: func() time.Time { return now }, Shares: func(string) bool { return true },
+			Limits: Limits{MaxQueuedMessages: 7, MaxQueuedBytes: 5000, MaxQueuedMemory: 4000, MaxTotalBytes: 9000, MaxTotalMemory: 8000},
+			Now:    func() time.Time { return now }, Shares: func(string) bool { return true },
 		},
 		totalBytes: 300, totalMemory: 200, publishers: map[string]held{"p": {bytes: 100, memory: 50}},
 	}

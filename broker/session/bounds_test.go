@@ -304,8 +304,7 @@ func TestSessionThatCannotBeStored(t *testing.T) {
 	}
 }
 
-// TestBadRecords: a record that cannot be used costs its session alone, and retained messages of
-// former versions are deleted.
+// TestBadRecords: a record that cannot be used costs its session alone.
 func TestBadRecords(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "db")
 	router, st, commit := open(t, path)
@@ -320,7 +319,6 @@ func TestBadRecords(t *testing.T) {
 	st.Put(store.Sessions, "session", bad)
 	st.Put(store.Messages, "\x00\x00\x00\x00\x00\x00\x00\x02", bad)
 	st.Put(store.Queue, "entry\x00\x00\x00\x00\x00\x00\x00\x00\x03", bad)
-	st.Put(store.Retained, "topic", bad)
 	commit()
 	kit.NoError(t, st.Close())
 
@@ -335,7 +333,7 @@ func TestBadRecords(t *testing.T) {
 		t.Error("the credential was not stored")
 	}
 	commit()
-	for _, bucket := range []statestore.Bucket{store.Sessions, store.Queue, store.Messages, store.Retained} {
+	for _, bucket := range []statestore.Bucket{store.Sessions, store.Queue, store.Messages} {
 		kit.NoError(t, st.Each(bucket, func(key string, _ []byte) error { return fmt.Errorf("left in %s: %q", bucket, key) }))
 	}
 }

@@ -25,7 +25,7 @@ func openAt(t *testing.T, path string, now time.Time) (*session.Router, *statest
 	var router *session.Router
 	st, err := store.Open(store.Config{Path: path, OnCommit: func(b uint64) { router.Committed(b) }})
 	kit.NoError(t, err)
-	router, err = session.New(session.Config{Store: st, MaxQueuedMessages: 1000, MaxQueuedBytes: 1 << 20, ReceiveMaximum: 1000, Logger: slog.New(slog.DiscardHandler), Now: func() time.Time { return now }})
+	router, err = session.New(session.Config{Store: st, Limits: session.Limits{MaxQueuedMessages: 1000, MaxQueuedBytes: 1 << 20}, ReceiveMaximum: 1000, Logger: slog.New(slog.DiscardHandler), Now: func() time.Time { return now }})
 	kit.NoError(t, err)
 	commit := func() {
 		t.Helper()

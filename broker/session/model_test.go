@@ -229,7 +229,7 @@ func TestSameCallsSameEffects(t *testing.T) {
 	run := func(seed uint64) string {
 		random, now := rand.New(rand.NewPCG(seed, 2)), time.Unix(1_000_000, 0)
 		router, err := session.New(session.Config{
-			MaxQueuedMessages: 40, MaxQueuedBytes: 1 << 20, MaxTotalBytes: 60_000, ReceiveMaximum: 100, Logger: slog.New(slog.DiscardHandler),
+			Limits: session.Limits{MaxQueuedMessages: 40, MaxQueuedBytes: 1 << 20, MaxTotalBytes: 60_000}, ReceiveMaximum: 100, Logger: slog.New(slog.DiscardHandler),
 			Now: func() time.Time { return now }, Shares: isSource,
 		})
 		kit.NoError(t, err)

@@ -44,22 +44,10 @@ var (
 type Config struct {
 	// Store keeps sessions that outlive their connection. nil keeps all sessions in memory.
 	Store *statestore.Store
-	// MaxQueuedMessages and MaxQueuedBytes limit the queue of one session; required.
-	MaxQueuedMessages int
-	MaxQueuedBytes    int64
-	// MaxTotalBytes limits all queues together: the bytes of their messages, each counted once, and
-	// 256 for each place in a queue. The largest session of the owner with the largest queues is
-	// ended first. 0 means no limit.
-	MaxTotalBytes int64
-	// MaxQueuedMemory limits what the queue of one session has in memory only: QoS 0, and all of a
-	// session that ends with its connection, or without a Store. MaxTotalMemory limits that of all
-	// sessions together, each message counted once. 0 means no limit.
-	MaxQueuedMemory, MaxTotalMemory int64
+	Limits
 	// Shares reports whether publishers have shares of the queues of an owner: one that has more
 	// than an eighth of a queue that is more than half full is refused. nil means none.
 	Shares func(owner string) bool
-	// MaxExpiry and MaxWillDelay limit what clients may ask for, in seconds; 0 means no limit.
-	MaxExpiry, MaxWillDelay uint32
 	// ReceiveMaximum limits the messages that one client has published and that are not yet
 	// acknowledged; required.
 	ReceiveMaximum int
@@ -154,11 +142,18 @@ func (r *Router) Committed(batch uint64) {
 
 // Limits are the limits of a [Config] that can change while the router runs.
 type Limits struct {
-	MaxQueuedMessages       int
-	MaxQueuedBytes          int64
-	MaxTotalBytes           int64
-	MaxQueuedMemory         int64
-	MaxTotalMemory          int64
+	// MaxQueuedMessages and MaxQueuedBytes limit the queue of one session; required.
+	MaxQueuedMessages int
+	MaxQueuedBytes    int64
+	// MaxTotalBytes limits all queues together: the bytes of their messages, each counted once, and
+	// 256 for each place in a queue. The largest session of the owner with the largest queues is
+	// ended first. 0 means no limit.
+	MaxTotalBytes int64
+	// MaxQueuedMemory limits what the queue of one session has in memory only: QoS 0, and all of a
+	// session that ends with its connection, or without a Store. MaxTotalMemory limits that of all
+	// sessions together, each message counted once. 0 means no limit.
+	MaxQueuedMemory, MaxTotalMemory int64
+	// MaxExpiry and MaxWillDelay limit what clients may ask for, in seconds; 0 means no limit.
 	MaxExpiry, MaxWillDelay uint32
 }
 
@@ -167,9 +162,7 @@ type Limits struct {
 func (r *Router) SetLimits(l Limits) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.cfg.MaxQueuedMessages, r.cfg.MaxQueuedBytes, r.cfg.MaxTotalBytes = l.MaxQueuedMessages, l.MaxQueuedBytes, l.MaxTotalBytes
-	r.cfg.MaxQueuedMemory, r.cfg.MaxTotalMemory = l.MaxQueuedMemory, l.MaxTotalMemory
-	r.cfg.MaxExpiry, r.cfg.MaxWillDelay = l.MaxExpiry, l.MaxWillDelay
+	r.cfg.Limits = l
 	r.limitTotal()
 }
 

@@ -22,7 +22,7 @@ type bench struct {
 func newBench(t *testing.T, change func(*session.Config)) *bench {
 	t.Helper()
 	b := &bench{now: time.Unix(1_000_000, 0)}
-	cfg := session.Config{MaxQueuedMessages: 100, MaxQueuedBytes: 100_000, ReceiveMaximum: 10, Logger: slog.New(slog.DiscardHandler),
+	cfg := session.Config{Limits: session.Limits{MaxQueuedMessages: 100, MaxQueuedBytes: 100_000}, ReceiveMaximum: 10, Logger: slog.New(slog.DiscardHandler),
 		Now: func() time.Time { return b.now }}
 	if change != nil {
 		change(&cfg)

@@ -90,7 +90,7 @@ func TestTotalLimitAtStart(t *testing.T) {
 	st, err := store.Open(store.Config{Path: path})
 	kit.NoError(t, err)
 	defer func() { _ = st.Close() }()
-	router, err = session.New(session.Config{Store: st, MaxQueuedMessages: 1000, MaxQueuedBytes: 1 << 20, ReceiveMaximum: 10, MaxTotalBytes: 5000})
+	router, err = session.New(session.Config{Store: st, Limits: session.Limits{MaxQueuedMessages: 1000, MaxQueuedBytes: 1 << 20, MaxTotalBytes: 5000}, ReceiveMaximum: 10})
 	kit.NoError(t, err)
 	for id, want := range map[string]bool{"large": false, "small": true} {
 		if _, present := router.Connect(session.Connect{ID: id, Expiry: 10}); present != want {
