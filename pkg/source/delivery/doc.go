@@ -66,7 +66,7 @@
 // several sources must not let one source delete the works of another.
 //
 // The store must be complete before Run: works that are missing from it are deleted from clusters
-// that send a resync request, unless [Config].Unknown decides otherwise.
+// that send a resync request, unless [WorkStore].Unknown decides otherwise.
 //
 // A source with an identity (docs/protocol.md, Source identity) sends it on every spec and status
 // resync request. It compares the content hashes that agents list (docs/protocol.md, Content hash),

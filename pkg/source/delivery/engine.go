@@ -176,7 +176,7 @@ type Engine struct {
 
 	recent *recentStatuses
 	// contents are the bases of spec deltas.
-	contents publishedContents
+	contents *publishedContents
 
 	received *fairqueue.Line[transport.Message, wire.ClusterName]
 
@@ -202,6 +202,7 @@ func New(config Config) (*Engine, error) {
 		begun:         make(chan action, config.PublishWorkers+config.StatusWorkers+resyncWorkers),
 		eventful:      make(chan struct{}, 1),
 		recent:        newRecentStatuses(),
+		contents:      newPublishedContents(),
 		contentHashes: flowcontrol.NewTokenBucketPassiveRateLimiter(contentHashRate, contentHashBurst),
 	}
 	// The lines about a cluster are paid by it.

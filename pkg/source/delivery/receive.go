@@ -45,12 +45,6 @@ func (e *Engine) receive(_ context.Context, m transport.Message) {
 	if err == nil {
 		message, err = wire.Decode(m.Event)
 	}
-	if status := statusIn(message); status != nil && err == nil {
-		if refused := e.verifyStatus(m.Event, from, status); refused != nil {
-			e.refuse(m, from, "status", status, refused)
-			return
-		}
-	}
 	if err == nil && !e.believes(m, from, message) {
 		return
 	}

@@ -1,11 +1,11 @@
 package delivery
 
 import (
-	"container/list"
 	"sync"
 
 	cloudevents "github.com/cloudevents/sdk-go/v2/event"
 	"github.com/klauspost/compress/s2"
+	"k8s.io/utils/lru"
 
 	"github.com/workwire/workwire/pkg/wire"
 )
@@ -20,15 +20,16 @@ const (
 // publishedContents are the data of large specs that were published last, compressed, by content hash:
 // works of one template share one. It is safe for concurrent use.
 type publishedContents struct {
-	mu     sync.Mutex
-	byHash map[string]*list.Element
-	newest list.List // of content
-	size   int       // of all, in bytes
+	byHash *lru.Cache // of []byte
+
+	mu   sync.Mutex // of who keeps one
+	size int        // of all, in bytes
 }
 
-type content struct {
-	hash       string
-	compressed []byte
+func newPublishedContents() *publishedContents {
+	p := &publishedContents{}
+	p.byHash = lru.NewWithEvictionFunc(0, func(_ lru.Key, compressed any) { p.size -= len(compressed.([]byte)) })
+	return p
 }
 
 // keep keeps data, which has this hash and was published, in place of the contents that were not used
@@ -39,34 +40,23 @@ func (p *publishedContents) keep(hash string, data []byte) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if kept, ok := p.byHash[hash]; ok {
-		p.newest.MoveToFront(kept)
+	if _, ok := p.byHash.Get(hash); ok {
 		return
 	}
-	if p.byHash == nil {
-		p.byHash = map[string]*list.Element{}
-	}
-	c := content{hash, s2.Encode(nil, data)}
-	p.byHash[hash] = p.newest.PushFront(c)
-	for p.size += len(c.compressed); p.size > maxContents; {
-		oldest := p.newest.Remove(p.newest.Back()).(content)
-		delete(p.byHash, oldest.hash)
-		p.size -= len(oldest.compressed)
+	compressed := s2.Encode(nil, data)
+	p.byHash.Add(hash, compressed)
+	for p.size += len(compressed); p.size > maxContents; {
+		p.byHash.RemoveOldest()
 	}
 }
 
 // get returns the data with this hash, nil if it is not kept.
 func (p *publishedContents) get(hash string) []byte {
-	p.mu.Lock()
-	kept, ok := p.byHash[hash]
-	if ok {
-		p.newest.MoveToFront(kept)
-	}
-	p.mu.Unlock()
+	compressed, ok := p.byHash.Get(hash)
 	if !ok {
 		return nil
 	}
-	data, err := s2.Decode(nil, kept.Value.(content).compressed)
+	data, err := s2.Decode(nil, compressed.([]byte))
 	if err != nil {
 		return nil
 	}
