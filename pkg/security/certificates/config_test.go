@@ -83,17 +83,3 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
-
-func FuzzParseIssued(f *testing.F) {
-	f.Add([]byte("1f aabb 2027-01-01T00:00:00Z cluster1\n"))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		list, err := parseIssued(data)
-		if err != nil {
-			return
-		}
-		text := formatIssued(list, time.Time{})
-		if _, err := parseIssued(text); err != nil {
-			t.Errorf("cannot parse %q, which formatIssued returned: %v", text, err)
-		}
-	})
-}

@@ -3,7 +3,6 @@ package certificates
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -64,27 +63,5 @@ func TestCrossCertificates(t *testing.T) {
 	p.ensure(All)
 	if n, err := p.chainOf("broker", first); err == nil || n != 2 {
 		t.Errorf("after the first authority has expired: %d certificates, %v", n, err)
-	}
-}
-
-// TestAuthorityOfFormerVersion: an authority that may certify no other one is replaced as before, with a warning.
-func TestAuthorityOfFormerVersion(t *testing.T) {
-	p := newInstallation(t)
-	p.ensure()
-	a, err := openAuthorities(filepath.Join(p.dir, "ca"))
-	kit.NoError(t, err)
-	template := *a.current.cert
-	template.MaxPathLen, template.MaxPathLenZero = 0, true
-	a.current.cert, err = sign(&template, &template, a.current.key.Public(), a.current.key)
-	kit.NoError(t, err)
-	kit.NoError(t, os.WriteFile(filepath.Join(p.dir, "ca/ca.crt"), pemOf("CERTIFICATE", a.current.cert.Raw), 0o600))
-	if warnings := p.replaceAuthority(); len(warnings) != 1 || !strings.Contains(warnings[0], "may not certify") {
-		t.Errorf("warnings: %q", warnings)
-	}
-	if n, err := p.chainOf("broker", p.read("ca/ca.crt")); err != nil || n != 1 {
-		t.Errorf("%d certificates, %v", n, err)
-	}
-	if warnings := p.replaceAuthority(); len(warnings) > 0 {
-		t.Errorf("the next time: %q", warnings)
 	}
 }

@@ -56,15 +56,11 @@ func newIssuer(config Authority, now time.Time) (*issuer, error) {
 	return i, i.revoke(nil, now)
 }
 
-// crossSign adds the certificate of the next authority that i issues, and those of i, to next. It reports whether i may issue one: an
-// authority of a former version may issue no authorities.
-func (i *issuer) crossSign(next *issuer, now time.Time) (bool, error) {
-	if i.cert.MaxPathLen == 0 {
-		return false, nil
-	}
+// crossSign adds the certificate of the next authority that i issues, and those of i, to next.
+func (i *issuer) crossSign(next *issuer, now time.Time) error {
 	serial, err := newSerial()
 	if err != nil {
-		return false, err
+		return err
 	}
 	template := &x509.Certificate{
 		SerialNumber: serial, Subject: next.cert.Subject, SubjectKeyId: next.cert.SubjectKeyId, BasicConstraintsValid: true, IsCA: true,
@@ -72,10 +68,10 @@ func (i *issuer) crossSign(next *issuer, now time.Time) (bool, error) {
 	}
 	cross, err := sign(template, i.cert, next.key.Public(), i.key)
 	if err != nil {
-		return false, fmt.Errorf("certify the next authority: %w", err)
+		return fmt.Errorf("certify the next authority: %w", err)
 	}
 	next.cross = append([]*x509.Certificate{cross}, i.cross...)
-	return true, nil
+	return nil
 }
 
 // chain returns a certificate of i in PEM, followed by those by which others verify it that trust a former authority only.

@@ -25,7 +25,7 @@ const (
 func (m *Manager) Rotate(step Step) (Report, error) {
 	var report Report
 	err := m.withAuthorities(false, func(a *authorities) error {
-		done, err := m.rotate(a, step, &report)
+		done, err := m.rotate(a, step)
 		if err != nil {
 			return err
 		}
@@ -35,7 +35,7 @@ func (m *Manager) Rotate(step Step) (Report, error) {
 	return report, err
 }
 
-func (m *Manager) rotate(a *authorities, step Step, report *Report) (done string, err error) {
+func (m *Manager) rotate(a *authorities, step Step) (done string, err error) {
 	switch {
 	case step == Trust && a.former != nil:
 		return "", errors.New("the last step of a replacement is missing: run --step=drop first")
@@ -43,13 +43,8 @@ func (m *Manager) rotate(a *authorities, step Step, report *Report) (done string
 		if a.next, err = newIssuer(m.config.Authority, m.now()); err != nil {
 			return "", err
 		}
-		crossed, err := a.current.crossSign(a.next, m.now())
-		if err != nil {
+		if err := a.current.crossSign(a.next, m.now()); err != nil {
 			return "", err
-		}
-		if !crossed {
-			report.Warnings = append(report.Warnings, a.current.cert.Subject.CommonName+" may not certify the next authority: clusters that joined with a token, "+
-				"and are away until it is no longer trusted, need another one")
 		}
 		done = "created the next authority " + a.next.cert.Subject.CommonName
 		return done, a.write(nextFiles, a.next)
@@ -88,8 +83,8 @@ func (m *Manager) Revoke(name string) (int, error) {
 		for _, p := range a.all() {
 			var serials []*big.Int
 			for _, i := range list {
-				if i.name == name && i.issuer == fmt.Sprintf("%x", p.issuer.cert.SubjectKeyId) && i.notAfter.After(m.now()) {
-					serials = append(serials, i.serial)
+				if i.Name == name && i.Issuer == fmt.Sprintf("%x", p.issuer.cert.SubjectKeyId) && i.NotAfter.After(m.now()) {
+					serials = append(serials, i.Serial)
 				}
 			}
 			if len(serials) == 0 {
