@@ -12,6 +12,7 @@ import (
 	cloudevents "github.com/cloudevents/sdk-go/v2/event"
 	"github.com/eclipse/paho.golang/packets"
 	"github.com/eclipse/paho.golang/paho"
+	"k8s.io/utils/ptr"
 
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/transport/config"
@@ -48,11 +49,7 @@ func Dial(ctx context.Context, broker config.Config, clientID string, received f
 	c.client = paho.NewClient(paho.ClientConfig{
 		ClientID: clientID, Conn: newBufferedConn(context.WithoutCancel(ctx), dialed.raw, dialed.secured, c.end), PacketTimeout: broker.DialTimeout,
 		OnServerDisconnect: func(d *paho.Disconnect) {
-			refused := &refusedError{code: d.ReasonCode}
-			if d.Properties != nil {
-				refused.text = d.Properties.ReasonString
-			}
-			c.end(refused)
+			c.end(&refusedError{d.ReasonCode, d.Properties.ReasonString})
 		},
 		OnClientError: c.end,
 		OnPublishReceived: []func(paho.PublishReceived) (bool, error){func(p paho.PublishReceived) (bool, error) {
@@ -74,32 +71,35 @@ func Dial(ctx context.Context, broker config.Config, clientID string, received f
 func (c *Conn) connect(ctx context.Context, broker config.Config, clientID string) error {
 	packet := &paho.Connect{
 		ClientID: clientID, CleanStart: true, KeepAlive: uint16(broker.KeepAlive / time.Second),
-		Properties: &paho.ConnectProperties{
-			ReceiveMaximum: &broker.ReceiveMaximum, MaximumPacketSize: &broker.MaximumPacketSize, RequestProblemInfo: true,
-		},
+		Properties: &paho.ConnectProperties{},
 	}
+	if err := configure(packet, broker); err != nil {
+		return err
+	}
+	answer, err := c.client.Connect(ctx, packet)
+	switch {
+	case answer != nil && answer.ReasonCode >= 0x80:
+		return &refusedError{answer.ReasonCode, answer.Properties.ReasonString}
+	case err != nil:
+		return connectError(cmp.Or(c.Err(), err))
+	}
+	c.limit = int(ptr.Deref(answer.Properties.MaximumPacketSize, 0))
+	return nil
+}
+
+// configure sets what the configuration says of a CONNECT packet.
+func configure(p *paho.Connect, broker config.Config) error {
 	if broker.Username != "" {
 		secret, err := broker.ReadPassword()
 		if err != nil {
 			return err
 		}
-		packet.UsernameFlag, packet.Username = true, broker.Username
-		packet.PasswordFlag, packet.Password = secret != "", []byte(secret)
+		p.UsernameFlag, p.Username = true, broker.Username
+		p.PasswordFlag, p.Password = secret != "", []byte(secret)
 	}
-	answer, err := c.client.Connect(ctx, packet)
-	switch {
-	case answer != nil && answer.ReasonCode >= 0x80:
-		refused := &refusedError{code: answer.ReasonCode}
-		if answer.Properties != nil {
-			refused.text = answer.Properties.ReasonString
-		}
-		return refused
-	case err != nil:
-		return connectError(cmp.Or(c.Err(), err))
-	}
-	if p := answer.Properties; p != nil && p.MaximumPacketSize != nil {
-		c.limit = int(*p.MaximumPacketSize)
-	}
+	p.Properties.ReceiveMaximum = &broker.ReceiveMaximum
+	p.Properties.MaximumPacketSize = &broker.MaximumPacketSize
+	p.Properties.RequestProblemInfo = true
 	return nil
 }
 
@@ -131,11 +131,7 @@ func (c *Conn) Subscribe(ctx context.Context, filter string, qos byte) error {
 	answer, err := c.client.Subscribe(ctx, &paho.Subscribe{Subscriptions: []paho.SubscribeOptions{{Topic: filter, QoS: qos}}})
 	switch {
 	case answer != nil && len(answer.Reasons) == 1 && answer.Reasons[0] >= 0x80:
-		refused := &refusedError{code: answer.Reasons[0]}
-		if answer.Properties != nil {
-			refused.text = answer.Properties.ReasonString
-		}
-		return fmt.Errorf("subscribe to %s: %w", filter, refused)
+		return fmt.Errorf("subscribe to %s: %w", filter, &refusedError{answer.Reasons[0], answer.Properties.ReasonString})
 	case err != nil:
 		return fmt.Errorf("subscribe to %s: %w", filter, errors.Join(err, c.Err()))
 	}
@@ -157,11 +153,7 @@ func (c *Conn) Publish(ctx context.Context, topic string, e cloudevents.Event) (
 	case answer != nil && answer.ReasonCode == packets.PubackNotAuthorized:
 		return false, fmt.Errorf("publish to %s: %w", topic, transport.ErrNotAuthorized)
 	case answer != nil && answer.ReasonCode >= 0x80:
-		refused := &refusedError{code: answer.ReasonCode}
-		if answer.Properties != nil {
-			refused.text = answer.Properties.ReasonString
-		}
-		return false, fmt.Errorf("publish to %s: %w", topic, refused)
+		return false, fmt.Errorf("publish to %s: %w", topic, &refusedError{answer.ReasonCode, answer.Properties.ReasonString})
 	case err != nil:
 		return false, fmt.Errorf("publish to %s: %w", topic, errors.Join(err, c.Err()))
 	}

@@ -153,7 +153,7 @@ func (r *runner) subscribeOnce(ctx context.Context, c *connection) error {
 		filter := r.handler.Subscriptions[i]
 		switch {
 		case code >= 0x80:
-			refusals = append(refusals, fmt.Errorf("subscribe to %q: %w", filter, &refusedError{code: code, text: answer.Properties.ReasonString}))
+			refusals = append(refusals, fmt.Errorf("subscribe to %q: %w", filter, &refusedError{code, answer.Properties.ReasonString}))
 		case code < qos:
 			r.cfg.Logger.Warn("subscription granted with QoS 0 only: events can be lost", "filter", filter)
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/eclipse/paho.golang/autopaho"
 	"github.com/eclipse/paho.golang/packets"
 	"github.com/eclipse/paho.golang/paho"
+	"k8s.io/utils/ptr"
 
 	"github.com/workwire/workwire/pkg/runtime/serve"
 	"github.com/workwire/workwire/pkg/transport"
@@ -153,18 +154,9 @@ func (r *runner) dial(ctx context.Context) (net.Conn, error) {
 }
 
 func (r *runner) connectPacket(ctx context.Context, p *paho.Connect) (*paho.Connect, error) {
-	broker := r.cfg.Broker
-	if broker.Username != "" {
-		secret, err := broker.ReadPassword()
-		if err != nil {
-			return nil, err
-		}
-		p.UsernameFlag, p.Username = true, broker.Username
-		p.PasswordFlag, p.Password = secret != "", []byte(secret)
+	if err := configure(p, r.cfg.Broker); err != nil {
+		return nil, err
 	}
-	p.Properties.ReceiveMaximum = &broker.ReceiveMaximum
-	p.Properties.MaximumPacketSize = &broker.MaximumPacketSize
-	p.Properties.RequestProblemInfo = true
 	if r.handler.Will == nil {
 		return p, nil
 	}
@@ -193,13 +185,8 @@ func (r *runner) connectFailed(err error) {
 func (r *runner) connectionUp(ctx context.Context, manager *autopaho.ConnectionManager, answer *paho.Connack) {
 	c := r.dialed.Load()
 	c.manager, c.since, c.resumed = manager, time.Now(), answer.SessionPresent
-	requested, granted := uint32(r.cfg.Broker.SessionExpiry/time.Second), (*uint32)(nil)
-	if p := answer.Properties; p != nil {
-		if p.MaximumPacketSize != nil {
-			c.limit = int(*p.MaximumPacketSize)
-		}
-		granted = p.SessionExpiryInterval
-	}
+	c.limit = int(ptr.Deref(answer.Properties.MaximumPacketSize, 0))
+	requested, granted := uint32(r.cfg.Broker.SessionExpiry/time.Second), answer.Properties.SessionExpiryInterval
 	if granted != nil && *granted < requested && requested > 1 { // nobody relies on a second
 		r.cfg.Logger.Warn("the broker keeps sessions for a shorter time than requested and drops events for this client after that",
 			"requested", r.cfg.Broker.SessionExpiry, "granted", time.Duration(*granted)*time.Second)

@@ -11,6 +11,7 @@ import (
 	"github.com/eclipse/paho.golang/packets"
 	"github.com/eclipse/paho.golang/paho/log"
 	pahosession "github.com/eclipse/paho.golang/paho/session"
+	"k8s.io/utils/ptr"
 )
 
 // session is the client's part of the MQTT session on one connection: the packets that wait for an
@@ -205,10 +206,7 @@ var _ pahosession.SessionManager = (*sessionManager)(nil)
 
 // ConAckReceived implements [pahosession.SessionManager].
 func (m *sessionManager) ConAckReceived(_ io.Writer, _ *packets.Connect, answer *packets.Connack) error {
-	receiveMaximum := uint16(65535)
-	if answer.Properties != nil && answer.Properties.ReceiveMaximum != nil {
-		receiveMaximum = *answer.Properties.ReceiveMaximum
-	}
+	receiveMaximum := ptr.Deref(answer.Properties.ReceiveMaximum, 65535)
 	if receiveMaximum == 0 {
 		return errors.New("the broker announced a receive maximum of 0, which is invalid")
 	}
@@ -220,11 +218,7 @@ func (m *sessionManager) ConAckReceived(_ io.Writer, _ *packets.Connect, answer 
 func (m *sessionManager) ConnectionLost(disconnect *packets.Disconnect) error {
 	s := m.current.Load()
 	if disconnect != nil {
-		refusal := &refusedError{code: disconnect.ReasonCode}
-		if disconnect.Properties != nil {
-			refusal.text = disconnect.Properties.ReasonString
-		}
-		s.setLossReason(refusal)
+		s.setLossReason(&refusedError{disconnect.ReasonCode, disconnect.Properties.ReasonString})
 	}
 	s.end()
 	return nil

@@ -33,9 +33,5 @@ func (t *Transport) Subscribe(ctx context.Context, filter string) error {
 	case answer.Reasons[0] < 0x80:
 		return nil
 	}
-	refused := &refusedError{code: answer.Reasons[0]}
-	if answer.Properties != nil {
-		refused.text = answer.Properties.ReasonString
-	}
-	return fmt.Errorf("subscribe to %q: %w", filter, refused)
+	return fmt.Errorf("subscribe to %q: %w", filter, &refusedError{answer.Reasons[0], answer.Properties.ReasonString})
 }

@@ -115,11 +115,7 @@ func publishError(ctx context.Context, c *connection, answer *paho.PublishRespon
 	case answer != nil && answer.ReasonCode == packets.PubackNotAuthorized:
 		return transport.ErrNotAuthorized
 	case answer != nil:
-		refused := &refusedError{code: answer.ReasonCode}
-		if answer.Properties != nil {
-			refused.text = answer.Properties.ReasonString
-		}
-		return refused
+		return &refusedError{answer.ReasonCode, answer.Properties.ReasonString}
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case c.session.isLost():
