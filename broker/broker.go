@@ -83,11 +83,12 @@ func (b *Broker) Run(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, res.close()) }()
 
-	counters := newCounters()
+	registry := serve.NewRegistry() // of this broker alone, so that several can run in one process
+	counters := newCounters(registry)
 	s := &server{
 		cfg: b.cfg, auth: auth, limiter: limiter, router: res.router, counters: counters,
 		logger: b.cfg.Logger, started: time.Now(), stopping: make(chan struct{}), inspect: b.inspect,
-		tracer: tracing.New(b.cfg.TracerProvider), roles: newRoles(), revocations: res.revocations,
+		tracer: tracing.New(b.cfg.TracerProvider), revocations: res.revocations,
 	}
 	for _, l := range res.listeners {
 		if l.tls != nil {
@@ -98,7 +99,8 @@ func (b *Broker) Run(ctx context.Context) (err error) {
 	operations := b.newOperations(res, s)
 	sampled := &collector{router: res.router, traffic: &s.traffic, store: res.store, limiter: limiter, reloader: operations.reloader, draining: &s.draining,
 		certificates: s.tlsFiles, maxTotalBytes: b.cfg.MaxTotalBytes}
-	handler, err := b.handler(promhttp.HandlerFor(newRegistry(counters, sampled, s.roles), promhttp.HandlerOpts{}), operations.reloader.status)
+	registry.MustRegister(sampled)
+	handler, err := b.handler(promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), operations.reloader.status)
 	if err != nil {
 		return fmt.Errorf("start the broker: %w", err)
 	}

@@ -215,8 +215,8 @@ func (c *client) establish(pk *packet.Connect) bool {
 		ReceiveMaximum: pk.ReceiveMaximum, Will: pk.Will, Wake: c.wake,
 	})
 	c.sess, c.expiry = sess, sess.Expiry()
-	c.role = c.server.roles.of(c.id.Role)
-	c.role.clients.Add(1)
+	c.role = c.server.counters.of(c.id.Role)
+	c.role.clients.Inc()
 	c.admit = func(size int) error { return c.throttle(1, size) }
 	c.idle = time.Duration(pk.KeepAlive) * time.Second * 3 / 2
 	c.setReadDeadline(time.Time{})
@@ -264,7 +264,7 @@ func (c *client) handlePackets() error {
 		if err != nil {
 			return err
 		}
-		c.role.received.Add(int64(h.Size + h.Length))
+		c.role.received.Add(float64(h.Size + h.Length))
 		if c.server.inspect != nil {
 			c.server.inspect(c.sessionID, h)
 		}
@@ -341,7 +341,7 @@ func (c *client) publish(h packet.Header, body []byte, owned bool) error {
 	if err != nil {
 		return err
 	}
-	c.role.messages.Add(1)
+	c.role.messages.Inc()
 	if !c.mayPublish(m.Topic) {
 		c.server.counters.denied(acl.Publish)
 		c.audit("publish", accessDenied, "message refused, not authorized", "topic", truncate(m.Topic), "qos", m.QoS)
@@ -465,7 +465,7 @@ func (c *client) finish() {
 	if c.sess == nil {
 		return
 	}
-	c.role.clients.Add(-1)
+	c.role.clients.Dec()
 	defer func() {
 		if ended := c.sending.end(); ended != nil {
 			c.shortenWrites()

@@ -5,12 +5,12 @@ import (
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/workwire/workwire/broker/acl"
 	"github.com/workwire/workwire/broker/limits"
 	"github.com/workwire/workwire/broker/packet"
 	"github.com/workwire/workwire/broker/session"
-	"github.com/workwire/workwire/pkg/runtime/serve"
 	"github.com/workwire/workwire/pkg/runtime/statestore"
 )
 
@@ -19,22 +19,32 @@ type counters struct {
 	denials  *prometheus.CounterVec
 	failures *prometheus.CounterVec
 	panics   prometheus.Counter
+
+	clients            *prometheus.GaugeVec // by role, as the next ones
+	messages, received *prometheus.CounterVec
 }
 
-func newCounters() *counters {
+// roleTraffic is what the clients of one role do.
+type roleTraffic struct {
+	clients            prometheus.Gauge
+	messages, received prometheus.Counter
+}
+
+func newCounters(r prometheus.Registerer) *counters {
+	auto := promauto.With(r)
+	counter := func(name, help, label string) *prometheus.CounterVec {
+		return auto.NewCounterVec(prometheus.CounterOpts{Name: "workwire_broker_" + name, Help: help}, []string{label})
+	}
 	c := &counters{
-		denials: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "workwire_broker_acl_denials_total",
-			Help: "Number of messages, wills and subscriptions refused because the client may not use the topic.",
-		}, []string{"action"}),
-		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "workwire_broker_auth_failures_total",
-			Help: "Number of connections refused because the client could not be authenticated.",
-		}, []string{"reason"}),
-		panics: prometheus.NewCounter(prometheus.CounterOpts{
+		denials:  counter("acl_denials_total", "Number of messages, wills and subscriptions refused because the client may not use the topic.", "action"),
+		failures: counter("auth_failures_total", "Number of connections refused because the client could not be authenticated.", "reason"),
+		panics: auto.NewCounter(prometheus.CounterOpts{
 			Name: "workwire_broker_client_panics_total",
 			Help: "Number of connections ended by a fault of the broker while it served them.",
 		}),
+		clients:  auto.NewGaugeVec(prometheus.GaugeOpts{Name: "workwire_broker_role_clients", Help: "Current number of connected clients by role."}, []string{"role"}),
+		messages: counter("role_messages_received_total", "Number of messages that clients have published, by role, also those that were refused.", "role"),
+		received: counter("role_bytes_received_total", "Size of the MQTT packets received after the login in bytes, by role.", "role"),
 	}
 	for _, a := range []acl.Action{acl.Publish, acl.Subscribe} {
 		c.denials.WithLabelValues(string(a))
@@ -42,7 +52,15 @@ func newCounters() *counters {
 	for _, reason := range []string{"anonymous", "password", "other"} {
 		c.failures.WithLabelValues(reason)
 	}
+	for _, role := range []acl.Role{acl.Agent, acl.Source, acl.Monitor, acl.Observer, acl.Joiner} {
+		c.of(role)
+	}
 	return c
+}
+
+func (c *counters) of(role acl.Role) *roleTraffic {
+	name := string(role)
+	return &roleTraffic{c.clients.WithLabelValues(name), c.messages.WithLabelValues(name), c.received.WithLabelValues(name)}
 }
 
 func (c *counters) denied(a acl.Action) { c.denials.WithLabelValues(string(a)).Inc() }
@@ -140,12 +158,4 @@ func (c *collector) collectLimits(ch chan<- prometheus.Metric, collect func(kind
 	for kind, n := range stats.LogLinesLeftOut {
 		labelled("log_lines_left_out_total", "Number of log lines left out by the limit for their kind.", "kind", kind, n)
 	}
-}
-
-// newRegistry returns a registry of this broker alone, so that several brokers can run in one
-// process.
-func newRegistry(c *counters, sampled *collector, byRole roles) *prometheus.Registry {
-	reg := serve.NewRegistry()
-	reg.MustRegister(c.denials, c.failures, c.panics, sampled, byRole)
-	return reg
 }

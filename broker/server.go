@@ -23,8 +23,7 @@ type server struct {
 	traffic  traffic
 	started  time.Time
 	logger   *slog.Logger
-	tracer   *tracing.Tracer // nil: none
-	roles    roles
+	tracer   *tracing.Tracer              // nil: none
 	tlsFiles []*tlsFiles                  // of the listeners
 	stopping chan struct{}                // closed when the broker begins to stop
 	draining atomic.Pointer[packet.Error] // tells clients to go; nil unless the broker drains
