@@ -63,9 +63,8 @@ func Describe(request *http.Request) (verb, resource string) {
 	}
 	switch request.Method {
 	case http.MethodGet, http.MethodHead:
-		watch := request.URL.Query().Get("watch")
 		switch {
-		case watch == "true" || watch == "1":
+		case isWatch(request):
 			verb = "watch"
 		case named:
 			verb = "get"

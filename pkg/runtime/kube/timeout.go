@@ -20,47 +20,31 @@ var errTimeout = errors.New("the API server did not answer in time")
 // server ends them after a time that the client asks for, and the transport ends dead connections.
 func WithTimeout(config *rest.Config, timeout time.Duration) *rest.Config {
 	config = rest.CopyConfig(config)
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return &timeoutTransport{next: next, timeout: timeout} })
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(r *http.Request) (*http.Response, error) {
+			if !isWatch(r) {
+				ctx, cancel := context.WithTimeoutCause(r.Context(), timeout, errTimeout)
+				return roundTrip(next, r.WithContext(ctx), timeout, cancel)
+			}
+			ctx, cancel := context.WithCancelCause(r.Context())
+			defer time.AfterFunc(timeout, func() { cancel(errTimeout) }).Stop()
+			return roundTrip(next, r.WithContext(ctx), timeout, func() { cancel(nil) })
+		})
+	})
 	return config
 }
 
-type timeoutTransport struct {
-	next    http.RoundTripper
-	timeout time.Duration
-}
-
-// RoundTrip implements [http.RoundTripper].
-func (t *timeoutTransport) RoundTrip(r *http.Request) (*http.Response, error) {
-	if isWatch(r) {
-		return t.watch(r)
-	}
-	ctx, cancel := context.WithTimeoutCause(r.Context(), t.timeout, errTimeout)
-	response, err := t.next.RoundTrip(r.WithContext(ctx))
+// roundTrip makes a request whose context ends with the body of its answer.
+func roundTrip(next http.RoundTripper, r *http.Request, timeout time.Duration, cancel func()) (*http.Response, error) {
+	response, err := next.RoundTrip(r)
 	if err != nil {
-		if errors.Is(context.Cause(ctx), errTimeout) {
-			err = fmt.Errorf("%w (%v): %w", errTimeout, t.timeout, err)
+		if errors.Is(context.Cause(r.Context()), errTimeout) {
+			err = fmt.Errorf("%w (%v)", errTimeout, timeout) // not that of a context: nobody has canceled it
 		}
 		cancel()
 		return nil, err
 	}
 	response.Body = &body{ReadCloser: response.Body, cancel: cancel}
-	return response, nil
-}
-
-// watch ends a watch whose answer does not begin in time.
-func (t *timeoutTransport) watch(r *http.Request) (*http.Response, error) {
-	ctx, cancel := context.WithCancelCause(r.Context())
-	timer := time.AfterFunc(t.timeout, func() { cancel(errTimeout) })
-	response, err := t.next.RoundTrip(r.WithContext(ctx))
-	timer.Stop()
-	if err != nil {
-		if errors.Is(context.Cause(ctx), errTimeout) {
-			err = fmt.Errorf("%w (%v)", errTimeout, t.timeout) // not that of a context: nobody has canceled it
-		}
-		cancel(nil)
-		return nil, err
-	}
-	response.Body = &body{ReadCloser: response.Body, cancel: func() { cancel(nil) }}
 	return response, nil
 }
 
@@ -71,9 +55,6 @@ func isWatch(r *http.Request) bool {
 	watch := r.URL.Query().Get("watch")
 	return watch == "true" || watch == "1"
 }
-
-// WrappedRoundTripper returns the transport below, for client-go.
-func (t *timeoutTransport) WrappedRoundTripper() http.RoundTripper { return t.next }
 
 // body ends the request's context when it is closed.
 type body struct {
