@@ -14,7 +14,6 @@ const (
 	BadClientID         = 0x85
 	BadCredentials      = 0x86
 	NotAuthorized       = 0x87
-	ServerUnavailable   = 0x88
 	ServerBusy          = 0x89
 	ServerShuttingDown  = 0x8B
 	BadAuthMethod       = 0x8C
@@ -34,7 +33,6 @@ const (
 	QoSUnsupported      = 0x9B
 	UseAnotherServer    = 0x9C
 	ServerMoved         = 0x9D
-	ConnectionRate      = 0x9F
 )
 
 // Error means that a client sent a packet that MQTT 5 or a limit of the broker forbids. It ends the

@@ -169,7 +169,7 @@ func TestOverlappingSubscriptions(t *testing.T) {
 	publish(t, l, "a/b", "own", nil)
 	check(t, "its own, not wanted", drain(t, l), "ack1/10")
 	l.Unsubscribe("a/b")
-	if n := len(l.Subscriptions()); n != 0 {
+	if n := b.Stats().Subscriptions; n != 0 {
 		t.Errorf("%d subscriptions left", n)
 	}
 }

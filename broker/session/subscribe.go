@@ -1,9 +1,6 @@
 package session
 
-import (
-	"maps"
-	"slices"
-)
+import "slices"
 
 // Subscribe adds or replaces a subscription. It returns ErrQuota if the sessions of the owner have the
 // maximum number of subscriptions: each one that matches a message delays all other messages.
@@ -49,13 +46,6 @@ func (c *Conn) Unsubscribe(filter string) bool {
 	r.index.remove(s, filter)
 	r.storeSession(s)
 	return true
-}
-
-// Subscriptions returns the subscriptions of the session in no particular order.
-func (c *Conn) Subscriptions() []Subscription {
-	c.router.mu.Lock()
-	defer c.router.mu.Unlock()
-	return slices.Collect(maps.Values(c.s.subs))
 }
 
 // Durable returns a channel that is closed when the subscriptions of the session are durable. It is

@@ -296,10 +296,3 @@ func (q *Quotas[K]) Collect(metrics chan<- prometheus.Metric) {
 		metrics <- prometheus.MustNewConstMetric(descriptions[2], prometheus.GaugeValue, 1, string(n.id), n.noise.Resource.String())
 	}
 }
-
-// Len returns the number of identities that take memory.
-func (q *Quotas[K]) Len() int {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return len(q.accounts)
-}
