@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	clusterv1beta2 "github.com/workwire/workwire/pkg/apis/cluster/v1beta2"
@@ -86,10 +87,31 @@ func TestStatus(t *testing.T) {
 	says("default", "1 ManagedClusters selected")
 	says("global", "2 ManagedClusters selected")
 
+	patch := func(set, text string) {
+		t.Helper()
+		_, err := sets.Patch(t.Context(), set, types.MergePatchType, []byte(text), metav1.PatchOptions{})
+		kit.NoError(t, err)
+	}
+	label := func(cluster, text string) {
+		t.Helper()
+		_, err := client.ClusterV1().ManagedClusters().Patch(t.Context(), cluster, types.MergePatchType, []byte(`{"metadata": {"labels": `+text+`}}`), metav1.PatchOptions{})
+		kit.NoError(t, err)
+	}
+	label("paris", `{"`+clusterv1.ClusterSetLabelKey+`": "shops"}`) // it moves
+	says("shops", "2 ManagedClusters selected")
+	says("default", "No ManagedCluster selected")
+	patch("shops", `{"spec": {"clusterSelector": {"selectorType": "LabelSelector", "labelSelector": {"matchLabels": {"env": "prod"}}}}}`)
+	says("shops", "No ManagedCluster selected")
+	label("berlin", `{"env": "prod"}`)
+	says("shops", "1 ManagedClusters selected")
+	kit.NoError(t, client.ClusterV1().ManagedClusters().Delete(t.Context(), "berlin", metav1.DeleteOptions{}))
+	says("shops", "No ManagedCluster selected")
+	says("global", "1 ManagedClusters selected")
+
 	kit.NoError(t, sets.Delete(t.Context(), "shops", metav1.DeleteOptions{}))
 	bound("ClusterSetNotFound")
 	kit.NoError(t, sets.Delete(t.Context(), "global", metav1.DeleteOptions{}))
-	says("global", "2 ManagedClusters selected")
+	says("global", "1 ManagedClusters selected")
 }
 
 // start runs both controllers until the test ends.

@@ -95,32 +95,6 @@ func TestReach(t *testing.T) {
 	}
 }
 
-// TestIndexCounts: the counts follow clusters and sets, in any order.
-func TestIndexCounts(t *testing.T) {
-	x := newIndex()
-	label := func(set string) map[string]string { return map[string]string{clusterv1.ClusterSetLabelKey: set} }
-	check := func(step string, changed, want []string, shops, global int) {
-		t.Helper()
-		slices.Sort(changed)
-		if !slices.Equal(changed, want) || x.count("shops") != shops || x.count("global") != global {
-			t.Errorf("%s: changed %v, %d shops, %d in all", step, changed, x.count("shops"), x.count("global"))
-		}
-	}
-	check("a cluster before the sets", x.setCluster("a", label("shops"), true), nil, 0, 0)
-	x.setSet("shops", NewSet(setOf("shops", exclusive, nil)))
-	x.setSet("global", NewSet(setOf("global", "", nil)))
-	check("the sets", nil, nil, 1, 1)
-	check("another", x.setCluster("b", label("offices"), true), []string{"global"}, 1, 2)
-	check("it moves", x.setCluster("b", label("shops"), true), []string{"shops"}, 2, 2)
-	check("nothing changes", x.setCluster("b", label("shops"), true), nil, 2, 2)
-	check("it goes", x.setCluster("a", nil, false), []string{"global", "shops"}, 1, 1)
-	check("it was gone", x.setCluster("a", nil, false), nil, 1, 1)
-	x.setSet("shops", NewSet(setOf("shops", byLabels, selecting("env", "prod"))))
-	check("the set changes", nil, nil, 0, 1)
-	x.setSet("shops", nil)
-	check("and goes", x.setCluster("b", map[string]string{"env": "prod"}, true), nil, 0, 1)
-}
-
 func TestConditions(t *testing.T) {
 	if c := emptyCondition(3, 0); c.Status != metav1.ConditionTrue || c.Reason != "NoClusterMatched" || c.ObservedGeneration != 3 {
 		t.Errorf("%+v", c)

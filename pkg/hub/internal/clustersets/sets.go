@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -44,9 +45,9 @@ func (cfg *Config) complete() error {
 // Sets serves ManagedClusterSets.
 type Sets struct {
 	*controller.Controller[string]
-	cfg   Config
-	sets  *controller.Cache[*clusterv1beta2.ManagedClusterSet]
-	index *index
+	cfg      Config
+	sets     *controller.Cache[*clusterv1beta2.ManagedClusterSet]
+	clusters *controller.Cache[*clusterv1.ManagedCluster]
 }
 
 // NewSets returns a controller. It does no I/O and starts nothing. It reports every fault of cfg.
@@ -54,40 +55,42 @@ func NewSets(cfg Config) (*Sets, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, fmt.Errorf("clustersets: %w", err)
 	}
-	s := &Sets{cfg: cfg, sets: cfg.Informers.ManagedClusterSets(), index: newIndex()}
+	s := &Sets{cfg: cfg, sets: cfg.Informers.ManagedClusterSets(), clusters: cfg.Informers.ManagedClusters()}
 	var err error
 	s.Controller, err = controller.New(controller.Config[string]{
 		Name: "clustersets", Reconcile: s.reconcile, Interval: interval, Queues: cfg.Queues, Logger: cfg.Logger,
 		First: []string{clusterv1beta2.DefaultSet, clusterv1beta2.GlobalSet},
 		Watches: []controller.Watch{
-			controller.On(cfg.Informers.ManagedClusters(), s.clusterChanged), controller.On(s.sets, s.setChanged),
+			controller.On(s.clusters, s.clusterChanged),
+			controller.On(s.sets, func(before, after *clusterv1beta2.ManagedClusterSet) { s.Add(cmp.Or(after, before).Name) }),
 		},
 	})
 	return s, err
 }
 
+// clusterChanged queues the sets that a cluster has joined or left. A change of its labels costs one comparison per set.
 func (s *Sets) clusterChanged(before, after *clusterv1.ManagedCluster) {
-	var changed []string
-	if after != nil {
-		changed = s.index.setCluster(after.Name, after.Labels, true)
-	} else {
-		changed = s.index.setCluster(before.Name, nil, false)
+	if before != nil && after != nil && maps.Equal(before.Labels, after.Labels) {
+		return
 	}
-	for _, name := range changed {
-		s.Add(name)
+	for _, set := range s.sets.All() {
+		rule := NewSet(set)
+		was, is := before != nil && rule.Has(before.Labels), after != nil && rule.Has(after.Labels)
+		if was != is {
+			s.Add(set.Name)
+		}
 	}
 }
 
-func (s *Sets) setChanged(before, after *clusterv1beta2.ManagedClusterSet) {
-	if after == nil {
-		s.index.setSet(before.Name, nil)
-		s.Add(before.Name)
-		return
+// count returns the number of clusters of a set, by one pass over all.
+func (s *Sets) count(set *clusterv1beta2.ManagedClusterSet) (n int) {
+	rule := NewSet(set)
+	for _, cluster := range s.clusters.All() {
+		if rule.Has(cluster.Labels) {
+			n++
+		}
 	}
-	if !sameSet(before, after) {
-		s.index.setSet(after.Name, NewSet(after))
-	}
-	s.Add(after.Name)
+	return n
 }
 
 // reconcile writes the status of a set. It creates the sets that every hub has.
@@ -111,7 +114,7 @@ func (s *Sets) reconcile(ctx context.Context, name string) (time.Duration, error
 		return 0, nil
 	}
 	changed := set.DeepCopy()
-	if set.DeletionTimestamp != nil || !meta.SetStatusCondition(&changed.Status.Conditions, emptyCondition(set.Generation, s.index.count(name))) {
+	if set.DeletionTimestamp != nil || !meta.SetStatusCondition(&changed.Status.Conditions, emptyCondition(set.Generation, s.count(set))) {
 		return 0, nil
 	}
 	written, err := client.UpdateStatus(ctx, changed, metav1.UpdateOptions{})

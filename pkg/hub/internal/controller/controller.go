@@ -109,38 +109,28 @@ func (c *Controller[K]) Run(ctx context.Context) error {
 	defer workers.Wait()
 	defer queue.ShutDown()
 	c.queue.Store(&queue)
-	var synced []<-chan struct{}
-	for _, watch := range c.cfg.Watches {
-		done, stop, err := watch.start()
-		if err != nil {
-			return fmt.Errorf("controller %s: %w", c.cfg.Name, err)
+	err := Follow(ctx, func() {
+		close(c.synced)
+		for _, key := range c.cfg.First {
+			queue.Add(key)
 		}
-		defer stop()
-		synced = append(synced, done)
-	}
-	for _, done := range synced {
-		if !waitFor(ctx, done) {
-			return nil
-		}
-	}
-	close(c.synced)
-	for _, key := range c.cfg.First {
-		queue.Add(key)
-	}
-	c.log.Debug("caches synced, starting workers", "workers", c.cfg.Workers)
-	for range c.cfg.Workers {
-		workers.Go(func() {
-			for {
-				key, shutdown := queue.Get()
-				if shutdown {
-					return
+		c.log.Debug("caches synced, starting workers", "workers", c.cfg.Workers)
+		for range c.cfg.Workers {
+			workers.Go(func() {
+				for {
+					key, shutdown := queue.Get()
+					if shutdown {
+						return
+					}
+					c.reconcile(ctx, queue, key)
+					queue.Done(key)
 				}
-				c.reconcile(ctx, queue, key)
-				queue.Done(key)
-			}
-		})
+			})
+		}
+	}, c.cfg.Watches...)
+	if err != nil {
+		return fmt.Errorf("controller %s: %w", c.cfg.Name, err)
 	}
-	<-ctx.Done()
 	return nil
 }
 
@@ -220,4 +210,25 @@ func On[T Object](c *Cache[T], changed func(before, after T)) Watch {
 		}
 		return registration.HasSyncedChecker().Done(), func() { c.RemoveEventHandler(registration) }, nil
 	}}
+}
+
+// Follow has the handlers of watches called until ctx ends; it returns nil then. It calls synced once they have seen every object.
+func Follow(ctx context.Context, synced func(), watches ...Watch) error {
+	var all []<-chan struct{}
+	for _, watch := range watches {
+		done, stop, err := watch.start()
+		if err != nil {
+			return err
+		}
+		defer stop()
+		all = append(all, done)
+	}
+	for _, done := range all {
+		if !waitFor(ctx, done) {
+			return nil
+		}
+	}
+	synced()
+	<-ctx.Done()
+	return nil
 }

@@ -13,6 +13,16 @@ func NewCounter(name, help string, labels ...string) *prometheus.CounterVec {
 	return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "workwire", Subsystem: "hub", Name: name, Help: help}, labels)
 }
 
+// NewGauge returns the gauge workwire_hub_<name>.
+func NewGauge(name, help string) prometheus.Gauge {
+	return prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "workwire", Subsystem: "hub", Name: name, Help: help})
+}
+
+// NewGaugeFunc returns the gauge workwire_hub_<name>, which asks for its value.
+func NewGaugeFunc[N int | float64](name, help string, value func() N) prometheus.GaugeFunc {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "workwire", Subsystem: "hub", Name: name, Help: help}, func() float64 { return float64(value()) })
+}
+
 // informerMetrics are the metrics of [Informers].
 type informerMetrics struct {
 	synced   prometheus.GaugeFunc
@@ -21,12 +31,8 @@ type informerMetrics struct {
 }
 
 func newInformerMetrics(synced func() bool) *informerMetrics {
-	gauge := func(name, help string) prometheus.GaugeOpts {
-		return prometheus.GaugeOpts{Namespace: "workwire", Subsystem: "hub", Name: name, Help: help}
-	}
 	return &informerMetrics{
-		synced: prometheus.NewGaugeFunc(gauge("caches_synced",
-			"1 while the caches hold all objects and are kept up to date, also in a standby; else 0."), func() float64 {
+		synced: NewGaugeFunc("caches_synced", "1 while the caches hold all objects and are kept up to date, also in a standby; else 0.", func() int {
 			if synced() {
 				return 1
 			}
@@ -34,8 +40,8 @@ func newInformerMetrics(synced func() bool) *informerMetrics {
 		}),
 		readAnew: NewCounter("caches_read_anew_total",
 			"Caches that a new leader read anew because watch events were missing or contradicted the API server, by resource.", "resource"),
-		catchUp: prometheus.NewGauge(gauge("catch_up_seconds",
-			"How long it took from the beginning of the term until the caches were known to be current; 0 before.")),
+		catchUp: NewGauge("catch_up_seconds",
+			"How long it took from the beginning of the term until the caches were known to be current; 0 before."),
 	}
 }
 

@@ -7,14 +7,13 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/cache"
 
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
@@ -127,11 +126,6 @@ func (d *Dashboard) Run(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
-	stopWatching, err := d.watch(ctx)
-	defer stopWatching()
-	if err != nil {
-		return fmt.Errorf("dashboard: %w", err)
-	}
 	options := d.cfg.Options
 	listener, err := serve.Listen(ctx, options.Address, options.CertFile, options.KeyFile)
 	if err != nil {
@@ -142,51 +136,25 @@ func (d *Dashboard) Run(ctx context.Context) error {
 	close(d.listening)
 	stop := context.AfterFunc(ctx, d.streams.end)
 	defer stop()
-	return serve.HTTP(ctx, listener, d.handler(), d.cfg.Logger)
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return d.watch(ctx) })
+	group.Go(func() error { return serve.HTTP(ctx, listener, d.handler(), d.cfg.Logger) })
+	return group.Wait()
 }
 
-// watch counts changes, and notes those of states once it has seen what there is, until the function
-// that it returns is called.
-func (d *Dashboard) watch(ctx context.Context) (stop func(), err error) {
-	var stops []func()
-	var seen []cache.ResourceEventHandlerRegistration
-	ctx, cancel := context.WithCancel(ctx)
-	var waiting sync.WaitGroup
-	stop = func() {
-		for _, stop := range stops {
-			stop()
-		}
-		cancel()
-		waiting.Wait()
-	}
-	registered := func(r cache.ResourceEventHandlerRegistration, remove func(cache.ResourceEventHandlerRegistration), failed error) {
-		if failed != nil {
-			err = errors.Join(err, failed)
-			return
-		}
-		stops, seen = append(stops, func() { remove(r) }), append(seen, r)
-	}
-	r, failed := d.cfg.Works.AddEventHandler(d.workChanged)
-	registered(r, d.cfg.Works.RemoveEventHandler, failed)
+// watch counts changes, and notes those of states once it has seen what there is, until ctx ends.
+func (d *Dashboard) watch(ctx context.Context) error {
+	watches := []controller.Watch{controller.On(d.cfg.Works.Cache, d.workChanged)}
 	if c := d.cfg.Clusters; c != nil {
-		r, failed := c.AddEventHandler(d.clusterChanged)
-		registered(r, c.RemoveEventHandler, failed)
+		watches = append(watches, controller.On(c, d.clusterChanged))
 	}
 	if c := d.cfg.ReplicaSets; c != nil {
-		r, failed := c.AddEventHandler(func(_, _ *workv1alpha1.ManifestWorkReplicaSet) { d.fleet.changed() })
-		registered(r, c.RemoveEventHandler, failed)
+		watches = append(watches, controller.On(c, func(_, _ *workv1alpha1.ManifestWorkReplicaSet) { d.fleet.changed() }))
 	}
-	waiting.Go(func() {
-		for _, r := range seen {
-			select {
-			case <-r.HasSyncedChecker().Done():
-			case <-ctx.Done():
-				return
-			}
-		}
-		d.following.Store(true)
-	})
-	return stop, err
+	if err := controller.Follow(ctx, func() { d.following.Store(true) }, watches...); err != nil {
+		return fmt.Errorf("dashboard: %w", err)
+	}
+	return nil
 }
 
 // workChanged notes a change of a work. It costs O(1).

@@ -2,6 +2,8 @@ package dashboard
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/workwire/workwire/pkg/hub/internal/controller"
 )
 
 // metrics are those of the dashboard.
@@ -12,28 +14,16 @@ type metrics struct {
 }
 
 func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
-	name := func(name string) string { return prometheus.BuildFQName("workwire", "hub", name) }
 	m := &metrics{
-		streams: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: name("dashboard_streams"), Help: "Pages of the dashboard that follow changes.",
-		}),
-		reviews: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: name("dashboard_reviews_total"), Help: "Questions of the dashboard to the API server, by kind (token, access) and result (ok, error).",
-		}, []string{"kind", "result"}),
+		streams: controller.NewGauge("dashboard_streams", "Pages of the dashboard that follow changes."),
+		reviews: controller.NewCounter("dashboard_reviews_total",
+			"Questions of the dashboard to the API server, by kind (token, access) and result (ok, error).", "kind", "result"),
 		pages: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: name("dashboard_page_seconds"), Help: "Time in which a page of the dashboard was made, by page.",
+			Namespace: "workwire", Subsystem: "hub", Name: "dashboard_page_seconds", Help: "Time in which a page of the dashboard was made, by page.",
 			Buckets: []float64{0.005, 0.02, 0.1, 0.5, 2, 10},
 		}, []string{"page"}),
 	}
-	if registerer == nil {
-		return m, nil
-	}
-	for _, c := range []prometheus.Collector{m.streams, m.reviews, m.pages} {
-		if err := registerer.Register(c); err != nil {
-			return nil, err
-		}
-	}
-	return m, nil
+	return m, controller.Register(registerer, m.streams, m.reviews, m.pages)
 }
 
 // review counts a question to the API server.

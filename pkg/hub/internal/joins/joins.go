@@ -135,7 +135,7 @@ func New(cfg Config) (*Joins, error) {
 		asked: make(map[string]asked), uses: newUses(), revised: make(chan struct{}, 1),
 		metrics: newMetrics(),
 	}
-	if err := errors.Join(j.watch(), j.metrics.register(cfg.Registerer)); err != nil {
+	if err := errors.Join(j.watch(), controller.Register(cfg.Registerer, j.metrics.results, j.metrics.revoked, j.metrics.untaken)); err != nil {
 		return nil, fmt.Errorf("joins: %w", err)
 	}
 	return j, nil

@@ -1,8 +1,6 @@
 package joins
 
 import (
-	"errors"
-
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/workwire/workwire/pkg/hub/internal/controller"
@@ -15,21 +13,10 @@ type metrics struct {
 }
 
 func newMetrics() metrics {
-	gauge := func(name, help string) prometheus.Gauge {
-		return prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "workwire", Subsystem: "hub", Name: name, Help: help})
-	}
 	return metrics{
 		results: controller.NewCounter("join_requests_total",
 			"Requests of clusters to join or to renew a certificate, by what became of them: Issued, Invalid, Dropped, or the reason of docs/join.md.", "result"),
-		revoked: gauge("revoked_certificates", "Certificates of clusters that are revoked and have not expired."),
-		untaken: gauge("revocation_list_untaken", "1 while the broker has not taken the revocation list, so that revoked clusters may still be connected; else 0."),
+		revoked: controller.NewGauge("revoked_certificates", "Certificates of clusters that are revoked and have not expired."),
+		untaken: controller.NewGauge("revocation_list_untaken", "1 while the broker has not taken the revocation list, so that revoked clusters may still be connected; else 0."),
 	}
-}
-
-// register registers the metrics; nil: nowhere.
-func (m metrics) register(registerer prometheus.Registerer) error {
-	if registerer == nil {
-		return nil
-	}
-	return errors.Join(registerer.Register(m.results), registerer.Register(m.revoked), registerer.Register(m.untaken))
 }

@@ -16,10 +16,6 @@ type metrics struct {
 }
 
 func newMetrics(placements *controller.Cache[*clusterv1beta1.Placement]) *metrics {
-	gauge := func(name, help string, value func() int) prometheus.Collector {
-		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Namespace: "workwire", Subsystem: "hub", Name: name, Help: help}, func() float64 { return float64(value()) })
-	}
 	withCondition := func(condition string) func() int {
 		return func() int {
 			return len(slices.DeleteFunc(placements.All(), func(p *clusterv1beta1.Placement) bool {
@@ -33,14 +29,14 @@ func newMetrics(placements *controller.Cache[*clusterv1beta1.Placement]) *metric
 		writes: controller.NewCounter("placement_writes_total", "Writes for Placements, by operation: create, update or delete (of a "+
 			"PlacementDecision), status (of a Placement), or failed (any of them).", "write"),
 		gauges: []prometheus.Collector{
-			gauge("placement_placements", "Placements on the hub.", placements.Len),
-			gauge("placement_satisfied_placements", "Placements that are satisfied.", withCondition(clusterv1beta1.PlacementConditionSatisfied)),
-			gauge("placement_unbound_placements", "Placements without a bound ManagedClusterSet that has clusters.", func() int {
+			controller.NewGaugeFunc("placement_placements", "Placements on the hub.", placements.Len),
+			controller.NewGaugeFunc("placement_satisfied_placements", "Placements that are satisfied.", withCondition(clusterv1beta1.PlacementConditionSatisfied)),
+			controller.NewGaugeFunc("placement_unbound_placements", "Placements without a bound ManagedClusterSet that has clusters.", func() int {
 				return len(slices.DeleteFunc(placements.All(), func(p *clusterv1beta1.Placement) bool {
 					return !meta.IsStatusConditionFalse(p.Status.Conditions, clusterv1beta1.PlacementConditionBound)
 				}))
 			}),
-			gauge("placement_misconfigured_placements", "Placements with an invalid spec.", withCondition(clusterv1beta1.PlacementConditionMisconfigured)),
+			controller.NewGaugeFunc("placement_misconfigured_placements", "Placements with an invalid spec.", withCondition(clusterv1beta1.PlacementConditionMisconfigured)),
 		},
 	}
 }

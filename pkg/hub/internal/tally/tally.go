@@ -7,7 +7,6 @@
 package tally
 
 import (
-	"container/heap"
 	"context"
 	"fmt"
 	"maps"
@@ -58,8 +57,7 @@ type Tally struct {
 
 	mu       sync.Mutex
 	clusters map[string]*cluster
-	pending  map[types.UID]*waiting
-	oldest   byAge // of pending
+	pending  map[types.UID]waiting
 }
 
 // cluster is what is counted of a cluster.
@@ -72,11 +70,9 @@ type cluster struct {
 
 // waiting is a pending work.
 type waiting struct {
-	cluster    string
-	uid        types.UID
+	cluster    wire.ClusterName
 	generation int64
 	since      time.Time
-	index      int // in Tally.oldest
 }
 
 // New returns a tally. It does no I/O and starts nothing. It reports every fault of cfg, and fails when
@@ -99,24 +95,18 @@ func newTally(cfg Config) *Tally {
 	if cfg.Served == nil {
 		cfg.Served = func(wire.ClusterName) bool { return true }
 	}
-	return &Tally{cfg: cfg, now: time.Now, clusters: make(map[string]*cluster), pending: make(map[types.UID]*waiting)}
+	return &Tally{cfg: cfg, now: time.Now, clusters: make(map[string]*cluster), pending: make(map[types.UID]waiting)}
 }
 
 // Run counts until ctx ends; it returns nil then. It must be called once.
 func (t *Tally) Run(ctx context.Context) error {
+	watches := []controller.Watch{controller.On(t.cfg.Works.Cache, t.workChanged)}
 	if t.cfg.ManagedClusters != nil && t.cfg.GroupLabel != "" {
-		following, err := t.cfg.ManagedClusters.AddEventHandler(t.clusterChanged)
-		if err != nil {
-			return fmt.Errorf("tally: watch ManagedClusters: %w", err)
-		}
-		defer t.cfg.ManagedClusters.RemoveEventHandler(following)
+		watches = append(watches, controller.On(t.cfg.ManagedClusters, t.clusterChanged))
 	}
-	following, err := t.cfg.Works.AddEventHandler(t.workChanged)
-	if err != nil {
-		return fmt.Errorf("tally: watch ManifestWorks: %w", err)
+	if err := controller.Follow(ctx, func() {}, watches...); err != nil {
+		return fmt.Errorf("tally: %w", err)
 	}
-	defer t.cfg.Works.RemoveEventHandler(following)
-	<-ctx.Done()
 	return nil
 }
 
@@ -127,7 +117,7 @@ func (t *Tally) workChanged(before, after *workv1.ManifestWork) {
 	if before != nil {
 		t.count(before.Namespace, workstate.PhaseOf(before), -1)
 		if after == nil || after.UID != before.UID {
-			t.drop(before.UID)
+			delete(t.pending, before.UID)
 		}
 	}
 	if after == nil {
@@ -138,7 +128,7 @@ func (t *Tally) workChanged(before, after *workv1.ManifestWork) {
 	if state == workstate.PhasePending {
 		t.follow(after)
 	} else {
-		t.drop(after.UID)
+		delete(t.pending, after.UID)
 	}
 }
 
@@ -182,29 +172,15 @@ func (t *Tally) count(name string, state workstate.Phase, n int) {
 
 // follow notes that work is pending.
 func (t *Tally) follow(work *workv1.ManifestWork) {
-	w, ok := t.pending[work.UID]
-	if ok && w.generation == work.Generation {
+	if w, ok := t.pending[work.UID]; ok && w.generation == work.Generation {
 		return
 	}
-	if !ok {
-		w = &waiting{uid: work.UID, cluster: work.Namespace}
-		t.pending[work.UID] = w
-		heap.Push(&t.oldest, w)
-	}
-	w.generation, w.since = work.Generation, t.now()
+	w := waiting{cluster: wire.ClusterName(work.Namespace), generation: work.Generation, since: t.now()}
 	// A hub before this one may have seen the spec.
 	if d := work.Status.Delivery; d != nil && d.Generation == work.Generation && d.AcceptedTime != nil && d.AcceptedTime.Time.Before(w.since) {
 		w.since = d.AcceptedTime.Time
 	}
-	heap.Fix(&t.oldest, w.index)
-}
-
-// drop notes that a work is not pending.
-func (t *Tally) drop(uid types.UID) {
-	if w, ok := t.pending[uid]; ok {
-		heap.Remove(&t.oldest, w.index)
-		delete(t.pending, uid)
-	}
+	t.pending[work.UID] = w
 }
 
 var (
@@ -217,36 +193,24 @@ var (
 // Describe implements [prometheus.Collector].
 func (t *Tally) Describe(ch chan<- *prometheus.Desc) { ch <- worksDescription; ch <- oldestDescription }
 
-// Collect implements [prometheus.Collector]. It costs one pass over the clusters, and over the pending
-// works up to the oldest one that counts.
+// Collect implements [prometheus.Collector]. It costs one pass over the clusters, and over the pending works.
 func (t *Tally) Collect(ch chan<- prometheus.Metric) {
 	t.mu.Lock()
 	groups := t.groups()
-	waited := 0.0
-	if oldest := t.oldestServed(); oldest != nil {
-		waited = max(0, t.now().Sub(oldest.since).Seconds())
+	now := t.now()
+	oldest := now
+	for _, w := range t.pending {
+		if w.since.Before(oldest) && t.cfg.Served(w.cluster) {
+			oldest = w.since
+		}
 	}
 	t.mu.Unlock()
-	ch <- prometheus.MustNewConstMetric(oldestDescription, prometheus.GaugeValue, waited)
+	ch <- prometheus.MustNewConstMetric(oldestDescription, prometheus.GaugeValue, now.Sub(oldest).Seconds())
 	for group, states := range groups {
 		for _, state := range workstate.Phases() {
 			ch <- prometheus.MustNewConstMetric(worksDescription, prometheus.GaugeValue, float64(states[state]), string(state), group)
 		}
 	}
-}
-
-// oldestServed returns the oldest pending work that counts, nil if there is none. Where all works count,
-// it costs nothing.
-func (t *Tally) oldestServed() (oldest *waiting) {
-	for _, w := range t.oldest {
-		if t.cfg.Served(wire.ClusterName(w.cluster)) && (oldest == nil || w.since.Before(oldest.since)) {
-			oldest = w
-		}
-		if oldest == t.oldest[0] {
-			break
-		}
-	}
-	return oldest
 }
 
 // groups returns the numbers of works by state of each group: the first MaxGroups of the alphabet, the
@@ -280,33 +244,4 @@ func (t *Tally) groups() map[string]map[workstate.Phase]int {
 	}
 	all[OtherGroup] = other
 	return all
-}
-
-// byAge orders pending works, the oldest first; see [heap.Interface].
-type byAge []*waiting
-
-// Len implements [heap.Interface].
-func (a byAge) Len() int { return len(a) }
-
-// Less implements [heap.Interface].
-func (a byAge) Less(i, j int) bool { return a[i].since.Before(a[j].since) }
-
-// Swap implements [heap.Interface].
-func (a byAge) Swap(i, j int) {
-	a[i], a[j] = a[j], a[i]
-	a[i].index, a[j].index = i, j
-}
-
-// Push implements [heap.Interface].
-func (a *byAge) Push(x any) {
-	w := x.(*waiting)
-	w.index = len(*a)
-	*a = append(*a, w)
-}
-
-// Pop implements [heap.Interface].
-func (a *byAge) Pop() any {
-	last := (*a)[len(*a)-1]
-	*a = (*a)[:len(*a)-1]
-	return last
 }

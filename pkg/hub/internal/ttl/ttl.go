@@ -59,10 +59,8 @@ func New(cfg Config) (*Controller, error) {
 		return nil, fmt.Errorf("ttl: %w", err)
 	}
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
-	c := &Controller{cfg: cfg, deleted: prometheus.NewCounterVec(prometheus.CounterOpts{
-		Namespace: "workwire", Subsystem: "hub", Name: "works_collected_total",
-		Help: "Deletions of finished ManifestWorks after their time to live, by result: ok, gone, conflict (the work has changed) or failed.",
-	}, []string{"result"})}
+	c := &Controller{cfg: cfg, deleted: controller.NewCounter("works_collected_total",
+		"Deletions of finished ManifestWorks after their time to live, by result: ok, gone, conflict (the work has changed) or failed.", "result")}
 	var err error
 	c.Controller, err = controller.New(controller.Config[types.NamespacedName]{
 		Name: "ttl", Reconcile: c.reconcile, Queues: cfg.Queues, Logger: cfg.Logger,
@@ -72,8 +70,8 @@ func New(cfg Config) (*Controller, error) {
 			}
 		})},
 	})
-	if err == nil && cfg.Registerer != nil {
-		err = cfg.Registerer.Register(c.deleted)
+	if err == nil {
+		err = controller.Register(cfg.Registerer, c.deleted)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("ttl: %w", err)

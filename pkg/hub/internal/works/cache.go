@@ -42,9 +42,7 @@ func NewCache(informers *controller.Informers, r prometheus.Registerer) (*Cache,
 			return strings.Clone(work.Labels[workv1.ReplicaSetLabelKey]) // the index outlives this version of the work
 		}),
 	})
-	err = errors.Join(err, controller.Register(r, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Namespace: "workwire", Subsystem: "hub", Name: "works", Help: "ManifestWorks on the hub.",
-	}, func() float64 { return float64(c.Len()) })))
+	err = errors.Join(err, controller.Register(r, controller.NewGaugeFunc("works", "ManifestWorks on the hub.", c.Len)))
 	if err != nil {
 		return nil, fmt.Errorf("works: %w", err)
 	}

@@ -5,6 +5,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/hub/internal/controller"
 )
 
 func newHops() *prometheus.HistogramVec {
@@ -17,18 +18,15 @@ func newHops() *prometheus.HistogramVec {
 }
 
 func (c *Controller) pendingGauge() prometheus.Collector {
-	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Namespace: "workwire", Subsystem: "hub", Name: "works_pending", Help: "ManifestWorks whose newest spec, or deletion, the agent has not answered.",
-	}, func() float64 {
+	return controller.NewGaugeFunc("works_pending", "ManifestWorks whose newest spec, or deletion, the agent has not answered.", func() (n int) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		n := 0
 		for cluster, works := range c.clusters {
 			if c.cfg.Served(cluster) {
 				n += len(works)
 			}
 		}
-		return float64(n)
+		return n
 	})
 }
 
