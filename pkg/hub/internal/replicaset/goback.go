@@ -7,7 +7,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
@@ -97,11 +96,8 @@ func (c *Controller) storeRevisions(ctx context.Context, set *workv1alpha1.Manif
 	}
 	changes := mapPatch("/metadata/annotations", set.Annotations, wanted, removed)
 	// Meanwhile somebody may have changed the template, or paused the set.
-	patch, err := append(kube.JSONPatch{kube.TestUID(set.UID), {Op: "test", Path: "/metadata/generation", Value: set.Generation}}, changes...).Encode()
-	if err != nil {
-		return err
-	}
-	_, err = c.patchSet(ctx, set, "annotate the proven revision of", types.JSONPatchType, patch)
+	patch := append(kube.JSONPatch{kube.TestUID(set.UID), {Op: "test", Path: "/metadata/generation", Value: set.Generation}}, changes...)
+	_, err := c.jsonPatchSet(ctx, set, "annotate the proven revision of", patch)
 	return err
 }
 

@@ -129,11 +129,7 @@ func (c *Controller) annotateRevision(ctx context.Context, set *workv1alpha1.Man
 	if len(changes) == 0 {
 		return set, nil
 	}
-	patch, err := append(kube.JSONPatch{kube.TestUID(set.UID)}, changes...).Encode()
-	if err != nil {
-		return nil, err
-	}
-	patched, err := c.patchSet(ctx, set, "annotate the revision of", types.JSONPatchType, patch)
+	patched, err := c.jsonPatchSet(ctx, set, "annotate the revision of", append(kube.JSONPatch{kube.TestUID(set.UID)}, changes...))
 	if err != nil || patched == nil {
 		return set, err
 	}

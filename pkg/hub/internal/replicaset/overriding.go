@@ -288,10 +288,7 @@ func unrenderedMessage(in input, rollouts []placementRollout) string {
 func setOverridden(status *workv1alpha1.ManifestWorkReplicaSetStatus, in input, rollouts []placementRollout) {
 	const kind = workv1alpha1.ManifestWorkReplicaSetConditionOverridesRendered
 	if in.overriding == nil {
-		if meta.FindStatusCondition(status.Conditions, kind) != nil {
-			status.Conditions = slices.Clone(status.Conditions)
-			meta.RemoveStatusCondition(&status.Conditions, kind)
-		}
+		meta.RemoveStatusCondition(&status.Conditions, kind)
 		return
 	}
 	c := metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: workv1alpha1.ReasonAsExpected, ObservedGeneration: in.set.Generation}
@@ -309,20 +306,6 @@ func (c *Controller) overrideChanged(before, after *workwirev1alpha1.WorkOverrid
 	for _, o := range []*workwirev1alpha1.WorkOverride{before, after} {
 		if o != nil {
 			c.Add(types.NamespacedName{Namespace: o.Namespace, Name: o.Spec.ReplicaSet})
-		}
-	}
-}
-
-// addOverridden queues those of a cluster's sets that have WorkOverrides.
-func (c *Controller) addOverridden(cluster string) {
-	for _, decision := range c.decisions.List(byCluster, cluster) {
-		placements, _ := indexPlacementLabel(decision)
-		for _, key := range placements {
-			for _, set := range c.sets.List(byPlacement, key) {
-				if len(c.overrides.List(bySet, controller.KeyOf(set).String())) > 0 {
-					c.Add(controller.KeyOf(set))
-				}
-			}
 		}
 	}
 }

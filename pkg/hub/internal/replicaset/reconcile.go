@@ -114,12 +114,19 @@ func (c *Controller) unownedWork(key types.NamespacedName) (*workv1.ManifestWork
 	if !ok {
 		return nil, false
 	}
-	if set, labelled := workv1alpha1.ParseWorkLabel(work.Labels[workv1.ReplicaSetLabelKey]); labelled {
-		if _, exists := c.sets.Get(set); exists {
-			return nil, false
-		}
+	if _, owned := c.setOf(work); owned {
+		return nil, false
 	}
 	return work, true
+}
+
+// setOf returns the set that a work belongs to.
+func (c *Controller) setOf(work *workv1.ManifestWork) (*workv1alpha1.ManifestWorkReplicaSet, bool) {
+	key, labelled := workv1alpha1.ParseWorkLabel(work.Labels[workv1.ReplicaSetLabelKey])
+	if !labelled {
+		return nil, false
+	}
+	return c.sets.Get(key)
 }
 
 // presence returns the presence of a cluster, for a set with this reach. A cluster without a
@@ -166,12 +173,12 @@ func (c *Controller) patchSet(ctx context.Context, set *workv1alpha1.ManifestWor
 // jsonPatchSet is patchSet with a JSON patch.
 func (c *Controller) jsonPatchSet(ctx context.Context, set *workv1alpha1.ManifestWorkReplicaSet, operation string,
 	patch kube.JSONPatch, subresources ...string,
-) error {
+) (*workv1alpha1.ManifestWorkReplicaSet, error) {
 	data, err := patch.Encode()
-	if err == nil {
-		_, err = c.patchSet(ctx, set, operation, types.JSONPatchType, data, subresources...)
+	if err != nil {
+		return nil, err
 	}
-	return err
+	return c.patchSet(ctx, set, operation, types.JSONPatchType, data, subresources...)
 }
 
 // updateStatus writes the status if it differs.
@@ -179,7 +186,7 @@ func (c *Controller) updateStatus(ctx context.Context, set *workv1alpha1.Manifes
 	if sameStatus(&set.Status, status) {
 		return nil
 	}
-	if err := c.jsonPatchSet(ctx, set, "update status of", kube.StatusPatch(set.UID, status), "status"); err != nil {
+	if _, err := c.jsonPatchSet(ctx, set, "update status of", kube.StatusPatch(set.UID, status), "status"); err != nil {
 		c.metrics.statuses.WithLabelValues("failed").Inc()
 		return err
 	}
@@ -223,7 +230,8 @@ func (c *Controller) finalize(ctx context.Context, set *workv1alpha1.ManifestWor
 		c.writeAll(ctx, set, remaining, s)
 		return interval, nil
 	}
-	return 0, c.jsonPatchSet(ctx, set, "remove finalizer from", patch)
+	_, err = c.jsonPatchSet(ctx, set, "remove finalizer from", patch)
+	return 0, err
 }
 
 // listRemaining lists the works of a set on the API server, which may have works that the cache

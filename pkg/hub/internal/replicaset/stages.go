@@ -283,10 +283,7 @@ func setStaged(status *workv1alpha1.ManifestWorkReplicaSetStatus, in input) {
 	}
 	switch {
 	case in.staging == nil:
-		if meta.FindStatusCondition(status.Conditions, c.Type) != nil {
-			status.Conditions = slices.Clone(status.Conditions)
-			meta.RemoveStatusCondition(&status.Conditions, c.Type)
-		}
+		meta.RemoveStatusCondition(&status.Conditions, c.Type)
 		return
 	case in.revisions.Served != 0:
 		c.Reason, c.Message = workv1alpha1.ReasonRollingBack, "the way back to an earlier template runs through no stages, windows and freezes"
@@ -359,30 +356,12 @@ func (c *Controller) planChanged(before, after *workwirev1alpha1.RolloutPlan) {
 	}
 }
 
-// addPlanned queues those of a cluster's sets that have a RolloutPlan.
-func (c *Controller) addPlanned(cluster string) {
-	for _, decision := range c.decisions.List(byCluster, cluster) {
-		placements, _ := indexPlacementLabel(decision)
-		for _, key := range placements {
-			for _, set := range c.sets.List(byPlacement, key) {
-				if set.Annotations[workv1alpha1.RolloutPlanAnnotationKey] != "" {
-					c.Add(controller.KeyOf(set))
-				}
-			}
-		}
-	}
-}
-
 // tests reports whether the set of a work has a RolloutPlan with tests, which may read any field of its status.
 func (c *Controller) tests(work *workv1.ManifestWork) bool {
 	if c.plans.Len() == 0 {
 		return false
 	}
-	key, labelled := workv1alpha1.ParseWorkLabel(work.Labels[workv1.ReplicaSetLabelKey])
-	if !labelled {
-		return false
-	}
-	set, ok := c.sets.Get(key)
+	set, ok := c.setOf(work)
 	if !ok {
 		return false
 	}

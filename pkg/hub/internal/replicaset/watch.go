@@ -8,7 +8,6 @@ import (
 
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/cache"
 
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
@@ -98,7 +97,7 @@ func (c *Controller) placementChanged(before, after *clusterv1beta1.Placement) {
 	if before == nil || after == nil || before.UID != after.UID || before.Generation != after.Generation ||
 		before.Status.NumberOfSelectedClusters != after.Status.NumberOfSelectedClusters ||
 		!apiequality.Semantic.DeepEqual(before.Status.DecisionGroups, after.Status.DecisionGroups) {
-		c.addSetsOf(controller.KeyOf(cmp.Or(after, before)).String())
+		c.addSetsOf(nil, controller.KeyOf(cmp.Or(after, before)).String())
 	}
 }
 
@@ -110,16 +109,18 @@ func (c *Controller) decisionChanged(before, after *clusterv1beta1.PlacementDeci
 	for _, decision := range []*clusterv1beta1.PlacementDecision{before, after} {
 		if decision != nil {
 			placements, _ := indexPlacementLabel(decision)
-			c.addSetsOf(placements...)
+			c.addSetsOf(nil, placements...)
 		}
 	}
 }
 
-// addSetsOf queues the sets that refer to the placements.
-func (c *Controller) addSetsOf(placements ...string) {
+// addSetsOf queues the sets that refer to the placements and that concerned, if it is not nil, says yes to.
+func (c *Controller) addSetsOf(concerned func(*workv1alpha1.ManifestWorkReplicaSet) bool, placements ...string) {
 	for _, placement := range placements {
 		for _, set := range c.sets.List(byPlacement, placement) {
-			c.Add(controller.KeyOf(set))
+			if concerned == nil || concerned(set) {
+				c.Add(controller.KeyOf(set))
+			}
 		}
 	}
 }
@@ -138,26 +139,24 @@ func (c *Controller) clusterChanged(before, after *clusterv1.ManagedCluster) {
 	same := before != nil && after != nil && presenceOf(before) == presenceOf(after) && maps.Equal(before.Labels, after.Labels)
 	if !same || presenceOf(after).away && !selectedAlike(before, after) {
 		for work := range c.cfg.Works.OfCluster(wire.ClusterName(cmp.Or(after, before).Name)) {
-			if set, ok := workv1alpha1.ParseWorkLabel(work.Labels[workv1.ReplicaSetLabelKey]); ok {
-				c.Add(set)
-			}
+			c.addSetOf(work)
 		}
 	}
+	var concerned func(*workv1alpha1.ManifestWorkReplicaSet) bool // nil: all
 	if same {
-		if c.overrides.Len() > 0 && !overrides.SameCluster(before, after) {
-			c.addOverridden(after.Name)
+		overridden := c.overrides.Len() > 0 && !overrides.SameCluster(before, after)
+		planned := c.plans.Len() > 0 && !apiequality.Semantic.DeepEqual(before.Status.ClusterClaims, after.Status.ClusterClaims)
+		if !overridden && !planned {
+			return
 		}
-		if c.plans.Len() > 0 && !apiequality.Semantic.DeepEqual(before.Status.ClusterClaims, after.Status.ClusterClaims) {
-			c.addPlanned(after.Name)
+		concerned = func(set *workv1alpha1.ManifestWorkReplicaSet) bool {
+			return overridden && len(c.overrides.List(bySet, controller.KeyOf(set).String())) > 0 || planned && set.Annotations[workv1alpha1.RolloutPlanAnnotationKey] != ""
 		}
-		return
 	}
-	placements := sets.New[string]()
 	for _, decision := range c.decisions.List(byCluster, cmp.Or(after, before).Name) {
-		keys, _ := indexPlacementLabel(decision)
-		placements.Insert(keys...)
+		placements, _ := indexPlacementLabel(decision)
+		c.addSetsOf(concerned, placements...)
 	}
-	c.addSetsOf(placements.UnsortedList()...)
 }
 
 // selectedAlike reports whether no placement distinguishes two states of a cluster.
@@ -175,10 +174,15 @@ func (c *Controller) workChanged(before, after *workv1.ManifestWork) {
 	}
 	for _, work := range []*workv1.ManifestWork{before, after} {
 		if work != nil {
-			if set, ok := workv1alpha1.ParseWorkLabel(work.Labels[workv1.ReplicaSetLabelKey]); ok {
-				c.Add(set) // a set that is queued already is not queued again
-			}
+			c.addSetOf(work)
 		}
+	}
+}
+
+// addSetOf queues the set of a work; one that is queued already is not queued again.
+func (c *Controller) addSetOf(work *workv1.ManifestWork) {
+	if set, ok := workv1alpha1.ParseWorkLabel(work.Labels[workv1.ReplicaSetLabelKey]); ok {
+		c.Add(set)
 	}
 }
 
