@@ -11,19 +11,23 @@
 package credentials
 
 import (
+	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"math/big"
 	"net"
 	"os"
 	"path/filepath"
 	"time"
+
+	"k8s.io/client-go/util/cert"
+	"k8s.io/client-go/util/keyutil"
 )
 
 const (
@@ -31,12 +35,12 @@ const (
 	// again at every start.
 	Lifetime = 365 * 24 * time.Hour
 
-	authorityLifetime = 10 * 365 * 24 * time.Hour
 	// clockSkew is how long before now certificates become valid, for clients with a slow clock.
 	clockSkew = 5 * time.Minute
 
-	caCertFile = "ca.crt"
-	caKeyFile  = "ca.key"
+	authorityName = "ca"
+	caCertFile    = authorityName + ".crt"
+	caKeyFile     = authorityName + ".key"
 )
 
 // Pair is a certificate and its private key, both PEM encoded.
@@ -46,95 +50,53 @@ type Pair struct {
 
 // Authority issues certificates. It is safe for concurrent use.
 type Authority struct {
-	cert    *x509.Certificate
-	certPEM []byte
-	key     *ecdsa.PrivateKey
+	cert *x509.Certificate
+	key  crypto.PrivateKey
 }
 
 // OpenAuthority reads the authority in dir, or creates one (ca.crt, ca.key) if dir has none. One
 // missing file is an error: a new authority would invalidate all issued certificates.
 func OpenAuthority(dir string) (*Authority, error) {
-	a, err := ReadAuthority(dir)
-	if !errors.Is(err, os.ErrNotExist) {
-		return a, err
-	}
 	for _, name := range []string{caCertFile, caKeyFile} {
-		if _, err := os.Stat(filepath.Join(dir, name)); err == nil {
-			return nil, fmt.Errorf("reading the certificate authority in %s: only %s exists; restore the other file, or remove it to create a new authority", dir, name)
+		if _, err := os.Stat(filepath.Join(dir, name)); !errors.Is(err, os.ErrNotExist) {
+			return ReadAuthority(dir)
 		}
 	}
-	a, keyPEM, err := newAuthority(time.Now())
+	a, pair, err := newAuthority(time.Now())
+	if err == nil {
+		err = WritePair(dir, authorityName, pair)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("creating a certificate authority: %w", err)
-	}
-	if err := WriteFile(filepath.Join(dir, caKeyFile), keyPEM, 0o600); err != nil {
-		return nil, err
-	}
-	if err := WriteFile(filepath.Join(dir, caCertFile), a.certPEM, 0o644); err != nil {
-		return nil, err
 	}
 	return a, nil
 }
 
-// ReadAuthority reads the authority in dir. The error wraps os.ErrNotExist if a file is missing.
+// ReadAuthority reads the authority in dir.
 func ReadAuthority(dir string) (*Authority, error) {
-	certPEM, err := os.ReadFile(filepath.Join(dir, caCertFile))
+	pair, err := tls.LoadX509KeyPair(filepath.Join(dir, caCertFile), filepath.Join(dir, caKeyFile))
 	if err != nil {
-		return nil, fmt.Errorf("reading the certificate authority: %w", err)
+		return nil, fmt.Errorf("reading the certificate authority in %s: %s and %s are missing, damaged, or do not match: restore them, or remove both to create a new authority: %w",
+			dir, caCertFile, caKeyFile, err)
 	}
-	keyPEM, err := os.ReadFile(filepath.Join(dir, caKeyFile))
-	if err != nil {
-		return nil, fmt.Errorf("reading the certificate authority's key: %w", err)
-	}
-	block, _ := pem.Decode(certPEM)
-	if block == nil {
-		return nil, fmt.Errorf("reading the certificate authority: %s has no PEM block", filepath.Join(dir, caCertFile))
-	}
-	cert, err := x509.ParseCertificate(block.Bytes)
-	if err != nil {
-		return nil, fmt.Errorf("reading the certificate authority in %s: %w", filepath.Join(dir, caCertFile), err)
-	}
-	key, err := parseKey(keyPEM)
-	if err != nil {
-		return nil, fmt.Errorf("reading the certificate authority's key in %s: %w", filepath.Join(dir, caKeyFile), err)
-	}
-	if !key.PublicKey.Equal(cert.PublicKey) {
-		return nil, fmt.Errorf("reading the certificate authority in %s: %s and %s do not match", dir, caCertFile, caKeyFile)
-	}
-	return &Authority{cert: cert, certPEM: certPEM, key: key}, nil
+	return &Authority{cert: pair.Leaf, key: pair.PrivateKey}, nil
 }
 
-func newAuthority(now time.Time) (*Authority, []byte, error) {
+func newAuthority(now time.Time) (*Authority, Pair, error) {
 	key, keyPEM, err := newKey()
 	if err != nil {
-		return nil, nil, err
+		return nil, Pair{}, err
 	}
-	serial, err := newSerial()
+	ca, err := cert.NewSelfSignedCACert(cert.Config{CommonName: "workwire-control-plane", NotBefore: now.Add(-clockSkew)}, key)
 	if err != nil {
-		return nil, nil, err
+		return nil, Pair{}, err
 	}
-	template := &x509.Certificate{
-		SerialNumber:          serial,
-		Subject:               pkix.Name{CommonName: "workwire-control-plane"},
-		NotBefore:             now.Add(-clockSkew),
-		NotAfter:              now.Add(authorityLifetime),
-		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
-		BasicConstraintsValid: true,
-		IsCA:                  true,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		return nil, nil, err
-	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		return nil, nil, err
-	}
-	return &Authority{cert: cert, certPEM: certBlock(der), key: key}, keyPEM, nil
+	a := &Authority{cert: ca, key: key}
+	return a, Pair{Cert: a.CertPEM(), Key: keyPEM}, nil
 }
 
 // CertPEM returns the authority's own certificate, PEM encoded.
-func (a *Authority) CertPEM() []byte { return a.certPEM }
+func (a *Authority) CertPEM() []byte { return certBlock(a.cert.Raw) }
 
 // IssueClient issues a client certificate for a Kubernetes user and its groups. It is valid for
 // lifetime, but not longer than the authority.
@@ -173,9 +135,6 @@ func (a *Authority) issue(template *x509.Certificate, lifetime time.Duration) (P
 	if err != nil {
 		return Pair{}, fmt.Errorf("issuing a certificate for %q: %w", name, err)
 	}
-	if template.SerialNumber, err = newSerial(); err != nil {
-		return Pair{}, fmt.Errorf("issuing a certificate for %q: %w", name, err)
-	}
 	now := time.Now()
 	template.NotBefore = now.Add(-clockSkew)
 	template.NotAfter = now.Add(lifetime)
@@ -191,28 +150,13 @@ func (a *Authority) issue(template *x509.Certificate, lifetime time.Duration) (P
 	return Pair{Cert: certBlock(der), Key: keyPEM}, nil
 }
 
-func newSerial() (*big.Int, error) {
-	return rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
-}
-
 func newKey() (*ecdsa.PrivateKey, []byte, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, nil, err
 	}
-	der, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		return nil, nil, err
-	}
-	return key, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), nil
-}
-
-func parseKey(data []byte) (*ecdsa.PrivateKey, error) {
-	block, _ := pem.Decode(data)
-	if block == nil {
-		return nil, errors.New("no PEM block")
-	}
-	return x509.ParseECPrivateKey(block.Bytes)
+	keyPEM, err := keyutil.MarshalPrivateKeyToPEM(key)
+	return key, keyPEM, err
 }
 
 func certBlock(der []byte) []byte {

@@ -37,7 +37,7 @@ func TestHalfAnAuthorityIsAnError(t *testing.T) {
 			t.Fatal(err)
 		}
 		noError(t, os.Remove(filepath.Join(dir, lost)))
-		if _, err := OpenAuthority(dir); err == nil || !strings.Contains(err.Error(), "restore the other file") {
+		if _, err := OpenAuthority(dir); err == nil || !strings.Contains(err.Error(), "restore them") {
 			t.Errorf("without %s: error %v", lost, err)
 		}
 	}
@@ -108,11 +108,11 @@ func TestKubeconfig(t *testing.T) {
 
 func TestSigningKeyIsKept(t *testing.T) {
 	dir := t.TempDir()
-	key, pub := filepath.Join(dir, "key"), filepath.Join(dir, "pub")
+	key := filepath.Join(dir, "key")
 	var before []byte
 	for range 2 {
-		noError(t, EnsureSigningKey(key, pub))
-		data, err := os.ReadFile(pub)
+		noError(t, EnsureSigningKey(key))
+		data, err := os.ReadFile(key)
 		noError(t, err)
 		if before != nil && !slices.Equal(before, data) {
 			t.Error("the key changed")
@@ -120,7 +120,7 @@ func TestSigningKeyIsKept(t *testing.T) {
 		before = data
 	}
 	noError(t, os.WriteFile(key, []byte("no key"), 0o600))
-	if err := EnsureSigningKey(key, pub); err == nil {
+	if err := EnsureSigningKey(key); err == nil {
 		t.Error("a file that is no key is accepted")
 	}
 }
@@ -161,10 +161,10 @@ func verify(t *testing.T, ca *Authority, pair Pair, usage x509.ExtKeyUsage) *x50
 }
 
 func FuzzReadAuthority(f *testing.F) {
-	a, key, err := newAuthority(time.Now())
+	_, pair, err := newAuthority(time.Now())
 	noError(f, err)
-	f.Add(a.certPEM, key)
-	f.Add(key, a.certPEM)
+	f.Add(pair.Cert, pair.Key)
+	f.Add(pair.Key, pair.Cert)
 	f.Add([]byte("-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n"), []byte{})
 	dir := f.TempDir()
 	f.Fuzz(func(t *testing.T, cert, key []byte) {

@@ -1,8 +1,6 @@
 package credentials
 
 import (
-	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"os"
@@ -10,6 +8,7 @@ import (
 
 	clientcmd "k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/client-go/util/keyutil"
 )
 
 // Access holds the content of a kubeconfig file.
@@ -40,27 +39,21 @@ func Kubeconfig(a Access) ([]byte, error) {
 	return data, nil
 }
 
-// EnsureSigningKey writes the public key of the private key that signs service-account tokens to
-// pubFile. It creates the private key in keyFile if that does not exist.
-func EnsureSigningKey(keyFile, pubFile string) error {
-	keyPEM, err := os.ReadFile(keyFile)
-	if errors.Is(err, os.ErrNotExist) {
-		if _, keyPEM, err = newKey(); err == nil {
-			err = WriteFile(keyFile, keyPEM, 0o600)
+// EnsureSigningKey creates the private key that signs service-account tokens if file does not exist.
+func EnsureSigningKey(file string) error {
+	if _, err := os.Stat(file); errors.Is(err, os.ErrNotExist) {
+		key, err := keyutil.MakeEllipticPrivateKeyPEM()
+		if err == nil {
+			err = WriteFile(file, key, 0o600)
+		}
+		if err != nil {
+			return fmt.Errorf("preparing the service-account key: %w", err)
 		}
 	}
-	if err != nil {
-		return fmt.Errorf("preparing the service-account key: %w", err)
+	if _, err := keyutil.PrivateKeyFromFile(file); err != nil {
+		return fmt.Errorf("reading the service-account key: %w", err)
 	}
-	key, err := parseKey(keyPEM)
-	if err != nil {
-		return fmt.Errorf("reading the service-account key in %s: %w", keyFile, err)
-	}
-	der, err := x509.MarshalPKIXPublicKey(key.Public())
-	if err != nil {
-		return fmt.Errorf("encoding the public service-account key: %w", err)
-	}
-	return WriteFile(pubFile, pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}), 0o644)
+	return nil
 }
 
 // WritePair writes a certificate and its key to dir as name.crt and name.key.

@@ -3,14 +3,16 @@ package plane
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"time"
 
+	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/typed/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
@@ -20,10 +22,6 @@ import (
 
 // Kubectl is the name of the client program.
 const Kubectl = "kubectl"
-
-var definitions = schema.GroupVersionResource{
-	Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions",
-}
 
 // apply applies Config.Apply, and waits until each CustomResourceDefinition is served or rejected, and
 // admission policies let objects be created.
@@ -41,18 +39,20 @@ func (r *runner) apply(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	client, err := dynamic.NewForConfig(config)
-	if err != nil {
+	definitions, errDefinitions := apiextensionsclient.NewForConfig(config)
+	objects, errObjects := dynamic.NewForConfig(config)
+	client, errClient := kubernetes.NewForConfig(config)
+	if err := errors.Join(errDefinitions, errObjects, errClient); err != nil {
 		return fmt.Errorf("making a client for %s: %w", r.state.Server(), err)
 	}
 	err = await(ctx, "--apply", func(ctx context.Context) error {
-		list, err := client.Resource(definitions).List(ctx, metav1.ListOptions{})
+		list, err := definitions.CustomResourceDefinitions().List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return fmt.Errorf("listing CustomResourceDefinitions: %w", err)
 		}
-		for _, definition := range list.Items {
-			if !isComplete(definition) {
-				return fmt.Errorf("the CustomResourceDefinition %s is not served yet", definition.GetName())
+		for i := range list.Items {
+			if !isComplete(&list.Items[i]) {
+				return fmt.Errorf("the CustomResourceDefinition %s is not served yet", list.Items[i].Name)
 			}
 		}
 		return nil
@@ -60,11 +60,7 @@ func (r *runner) apply(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	typed, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return fmt.Errorf("making a client for %s: %w", r.state.Server(), err)
-	}
-	return awaitMutations(ctx, typed, client)
+	return awaitMutations(ctx, client, definitions.CustomResourceDefinitions(), objects)
 }
 
 // applyPath runs kubectl apply for path and retries while it fails: path may contain the definition
@@ -108,23 +104,6 @@ func source(path string) string {
 
 // isComplete reports whether a definition is served, or rejected because another definition has its
 // names.
-func isComplete(definition unstructured.Unstructured) bool {
-	conditions, _, err := unstructured.NestedSlice(definition.Object, "status", "conditions")
-	if err != nil {
-		return false
-	}
-	for _, c := range conditions {
-		condition, _ := c.(map[string]any)
-		switch condition["type"] {
-		case "Established":
-			if condition["status"] == "True" {
-				return true
-			}
-		case "NamesAccepted":
-			if condition["status"] == "False" {
-				return true
-			}
-		}
-	}
-	return false
+func isComplete(definition *apiextensionsv1.CustomResourceDefinition) bool {
+	return apihelpers.IsCRDConditionTrue(definition, apiextensionsv1.Established) || apihelpers.IsCRDConditionFalse(definition, apiextensionsv1.NamesAccepted)
 }

@@ -8,6 +8,8 @@ import (
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/typed/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -22,7 +24,9 @@ const probe = "controlplane-probe"
 // awaitMutations waits until objects can be created of all kinds that MutatingAdmissionPolicies change. When the kind is of
 // a CustomResourceDefinition, the API server answers 503 (Resource kind … not found) for seconds after its
 // start, and after the policy has come into force, whatever the policy's failurePolicy.
-func awaitMutations(ctx context.Context, client kubernetes.Interface, objects dynamic.Interface) error {
+func awaitMutations(
+	ctx context.Context, client kubernetes.Interface, definitions apiextensionsclient.CustomResourceDefinitionInterface, objects dynamic.Interface,
+) error {
 	policies, err := client.AdmissionregistrationV1().MutatingAdmissionPolicies().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return fmt.Errorf("listing MutatingAdmissionPolicies: %w", err)
@@ -33,22 +37,22 @@ func awaitMutations(ctx context.Context, client kubernetes.Interface, objects dy
 	if err := awaitPolicies(ctx, client); err != nil {
 		return err
 	}
-	list, err := objects.Resource(definitions).List(ctx, metav1.ListOptions{})
+	list, err := definitions.List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return fmt.Errorf("listing CustomResourceDefinitions: %w", err)
 	}
 	for _, definition := range list.Items {
-		kinds, namespaced := served(definition)
-		for resource, kind := range kinds {
-			if !slices.ContainsFunc(policies.Items, func(p admissionv1.MutatingAdmissionPolicy) bool { return changes(&p, resource) }) {
+		for _, version := range definition.Spec.Versions {
+			resource := schema.GroupVersionResource{Group: definition.Spec.Group, Version: version.Name, Resource: definition.Spec.Names.Plural}
+			if !version.Served || !slices.ContainsFunc(policies.Items, func(p admissionv1.MutatingAdmissionPolicy) bool { return changes(&p, resource) }) {
 				continue
 			}
 			object := &unstructured.Unstructured{}
 			object.SetAPIVersion(resource.GroupVersion().String())
-			object.SetKind(kind)
+			object.SetKind(definition.Spec.Names.Kind)
 			object.SetName(probe)
 			var target dynamic.ResourceInterface = objects.Resource(resource)
-			if namespaced {
+			if definition.Spec.Scope == apiextensionsv1.NamespaceScoped {
 				target = objects.Resource(resource).Namespace(metav1.NamespaceDefault)
 			}
 			err := await(ctx, "the policies of "+resource.GroupResource().String(), func(ctx context.Context) error {
@@ -64,23 +68,6 @@ func awaitMutations(ctx context.Context, client kubernetes.Interface, objects dy
 		}
 	}
 	return nil
-}
-
-// served returns the resources of a definition that the API server serves, with their kind.
-func served(definition unstructured.Unstructured) (kinds map[schema.GroupVersionResource]string, namespaced bool) {
-	text := func(fields ...string) string {
-		value, _, _ := unstructured.NestedString(definition.Object, append([]string{"spec"}, fields...)...)
-		return value
-	}
-	kinds = map[schema.GroupVersionResource]string{}
-	versions, _, _ := unstructured.NestedSlice(definition.Object, "spec", "versions")
-	for _, v := range versions {
-		if version, ok := v.(map[string]any); ok && version["served"] == true {
-			name, _ := version["name"].(string)
-			kinds[schema.GroupVersionResource{Group: text("group"), Version: name, Resource: text("names", "plural")}] = text("names", "kind")
-		}
-	}
-	return kinds, text("scope") == "Namespaced"
 }
 
 // changes reports whether policy is about resource.

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
 func TestConfigCompleteReportsEveryFault(t *testing.T) {
@@ -234,18 +234,21 @@ func TestPrograms(t *testing.T) {
 }
 
 func TestSettled(t *testing.T) {
-	condition := func(kind, status string) any { return map[string]any{"type": kind, "status": status} }
+	condition := func(kind apiextensionsv1.CustomResourceDefinitionConditionType, status apiextensionsv1.ConditionStatus) apiextensionsv1.CustomResourceDefinitionCondition {
+		return apiextensionsv1.CustomResourceDefinitionCondition{Type: kind, Status: status}
+	}
 	for name, test := range map[string]struct {
-		conditions []any
+		conditions []apiextensionsv1.CustomResourceDefinitionCondition
 		want       bool
 	}{
 		"new":         {nil, false},
-		"accepted":    {[]any{condition("NamesAccepted", "True"), condition("Established", "False")}, false},
-		"served":      {[]any{condition("NamesAccepted", "True"), condition("Established", "True")}, true},
-		"names taken": {[]any{condition("NamesAccepted", "False"), condition("Established", "False")}, true},
+		"accepted":    {[]apiextensionsv1.CustomResourceDefinitionCondition{condition("NamesAccepted", "True"), condition("Established", "False")}, false},
+		"served":      {[]apiextensionsv1.CustomResourceDefinitionCondition{condition("NamesAccepted", "True"), condition("Established", "True")}, true},
+		"names taken": {[]apiextensionsv1.CustomResourceDefinitionCondition{condition("NamesAccepted", "False"), condition("Established", "False")}, true},
 	} {
-		object := map[string]any{"status": map[string]any{"conditions": test.conditions}}
-		if got := isComplete(unstructured.Unstructured{Object: object}); got != test.want {
+		var definition apiextensionsv1.CustomResourceDefinition
+		definition.Status.Conditions = test.conditions
+		if got := isComplete(&definition); got != test.want {
 			t.Errorf("%s: settled is %t", name, got)
 		}
 	}

@@ -84,7 +84,7 @@ func apiServer(role Role, address string, port int) program {
 		"--anonymous-auth=false",
 		"--authorization-mode=RBAC",
 		"--service-account-issuer=https://kubernetes.default.svc",
-		"--service-account-key-file=pki/service-account.pub",
+		"--service-account-key-file=pki/service-account.key",
 		"--service-account-signing-key-file=pki/service-account.key",
 		"--profiling=false",
 	}

@@ -103,7 +103,7 @@ func prepareFiles(files layout, c Config) (*credentials.Authority, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := credentials.EnsureSigningKey(files.pki("service-account.key"), files.pki("service-account.pub")); err != nil {
+	if err := credentials.EnsureSigningKey(files.pki("service-account.key")); err != nil {
 		return nil, err
 	}
 	serving, err := ca.IssueServer("apiserver", append([]string{
