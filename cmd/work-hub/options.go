@@ -27,8 +27,8 @@ import (
 	"github.com/workwire/workwire/pkg/runtime/tracing/otlp"
 	"github.com/workwire/workwire/pkg/runtime/version"
 	"github.com/workwire/workwire/pkg/security/audit"
-	"github.com/workwire/workwire/pkg/security/sealing"
 	"github.com/workwire/workwire/pkg/security/signing"
+	"github.com/workwire/workwire/pkg/security/sourcekeys"
 	"github.com/workwire/workwire/pkg/transport/config"
 	"github.com/workwire/workwire/pkg/transport/mqtt"
 	"github.com/workwire/workwire/pkg/wire"
@@ -39,11 +39,7 @@ type options struct {
 	transport        string
 	transportConfig  string
 	clientID         string
-	signingKey       string
-	sealKeys         string
-	trustedAgents    []string
-	signatureMaxAge  time.Duration
-	requireSealing   []string
+	keys             sourcekeys.Flags
 	workers          int
 	controllers      []string
 	clusterSelector  string
@@ -78,7 +74,7 @@ func newOptions() *options {
 		workers:          hub.DefaultWorkers,
 		controllers:      []string{"*"},
 		unreachableGrace: hub.DefaultUnreachableGrace,
-		signatureMaxAge:  signing.DefaultMaxAge,
+		keys:             sourcekeys.Flags{SignatureMaxAge: signing.DefaultMaxAge},
 		requireBindings:  true,
 		readiness:        true,
 		pendingDelay:     hub.DefaultPendingDelay,
@@ -119,14 +115,14 @@ func (o *options) sections() []command.Section {
 		{Title: "The broker", Bind: func(fs *pflag.FlagSet) {
 			fs.StringVar(&o.transport, "transport", o.transport, "transport to the agents: mqtt")
 			fs.StringVar(&o.transportConfig, "transport-config", o.transportConfig, "YAML file with the broker's address, credentials and topics (required)")
-			fs.StringVar(&o.signingKey, "signing-key", o.signingKey, "PEM file with the Ed25519 key that signs every event, see docs/signing.md; workctl keys new makes one (default none, and nothing is signed)")
-			fs.StringSliceVar(&o.trustedAgents, "trusted-agents", o.trustedAgents, "YAML files with the keys that the agents of all clusters sign their statuses with, comma-separated, see docs/signing.md: "+
+			fs.StringVar(&o.keys.SigningKey, "signing-key", o.keys.SigningKey, "PEM file with the Ed25519 key that signs every event, see docs/signing.md; workctl keys new makes one (default none, and nothing is signed)")
+			fs.StringSliceVar(&o.keys.TrustedAgents, "trusted-agents", o.keys.TrustedAgents, "YAML files with the keys that the agents of all clusters sign their statuses with, comma-separated, see docs/signing.md: "+
 				"no other status counts, and no cluster without a key is registered (default none, and every status that the broker delivers counts)")
-			fs.DurationVar(&o.signatureMaxAge, "signature-max-age", o.signatureMaxAge,
+			fs.DurationVar(&o.keys.SignatureMaxAge, "signature-max-age", o.keys.SignatureMaxAge,
 				"how old the signature of a status may be, and how far ahead of the hub's clock; at least 1m, 0 for no limit; with --trusted-agents only")
-			fs.StringVar(&o.sealKeys, "seal-keys", o.sealKeys, "directory with a file CLUSTER.pub for each cluster that specs are sealed to, so that the broker cannot read them, see docs/sealing.md; "+
+			fs.StringVar(&o.keys.SealKeys, "seal-keys", o.keys.SealKeys, "directory with a file CLUSTER.pub for each cluster that specs are sealed to, so that the broker cannot read them, see docs/sealing.md; "+
 				"needs --signing-key (default none, and nothing is sealed)")
-			fs.StringSliceVar(&o.requireSealing, "require-sealing", o.requireSealing, "clusters that get no spec in clear, also without a file in --seal-keys, comma-separated; * for all (default none)")
+			fs.StringSliceVar(&o.keys.RequireSealing, "require-sealing", o.keys.RequireSealing, "clusters that get no spec in clear, also without a file in --seal-keys, comma-separated; * for all (default none)")
 			fs.StringVar(&o.clientID, "client-id", o.clientID, "MQTT client id, the same for this hub's replicas and otherwise unique at the broker (default <source id>-hub, with --cluster-selector and a hash of it: <source id>-hub-<hash>)")
 		}},
 		{Title: "Joining", Bind: o.joins.addFlags},
@@ -180,15 +176,7 @@ func (o *options) validate() []error {
 	if o.pendingDelay < time.Millisecond {
 		errs = append(errs, fmt.Errorf("--pending-delay must be at least 1ms, got %s", o.pendingDelay))
 	}
-	if o.sealKeys != "" && o.signingKey == "" {
-		errs = append(errs, errors.New("--seal-keys needs --signing-key: whoever can forge works can have a cluster tell what others hold"))
-	}
-	if o.signatureMaxAge != 0 && o.signatureMaxAge < time.Minute {
-		errs = append(errs, fmt.Errorf("--signature-max-age must be at least 1m, or 0 for no limit, got %v", o.signatureMaxAge))
-	}
-	if len(o.requireSealing) > 0 && o.sealKeys == "" {
-		errs = append(errs, errors.New("--require-sealing needs --seal-keys: the directory with the keys of the clusters"))
-	}
+	errs = append(errs, o.keys.Validate()...)
 	errs = append(errs, o.readTransport(valid)...)
 	errs = append(errs, o.joins.validate(o.broker, o.transportConfig)...)
 	errs = append(errs, o.kube.Validate()...)
@@ -262,35 +250,6 @@ func (o *options) readTransport(valid bool) []error {
 	return nil
 }
 
-// setKeys sets what verifies statuses, and what signs and what seals events, each unless it is off.
-func (o *options) setKeys(c *hub.Config) (err error) {
-	if len(o.trustedAgents) > 0 {
-		c.SignatureMaxAge = cmp.Or(o.signatureMaxAge, -1)
-		if c.TrustedAgents, err = signing.OpenTrustedAgents(signing.TrustedAgentsConfig{Files: o.trustedAgents, Logger: c.Logger}); err != nil {
-			return fmt.Errorf("--trusted-agents: %w", err)
-		}
-	}
-	if o.signingKey == "" {
-		return nil
-	}
-	signer, err := signing.NewSigner(signing.SignerConfig{KeyFile: o.signingKey, Logger: c.Logger})
-	if err != nil {
-		return fmt.Errorf("--signing-key: %w", err)
-	}
-	c.Sign = signer.Sign
-	if o.sealKeys == "" {
-		return nil
-	}
-	sealed := sealing.SealerConfig{Dir: o.sealKeys, Secret: signer.Secret, Registerer: c.Registerer, Logger: c.Logger}
-	for _, cluster := range o.requireSealing {
-		sealed.Required = append(sealed.Required, wire.ClusterName(cluster))
-	}
-	if c.Seal, err = sealing.NewSealer(sealed); err != nil {
-		return fmt.Errorf("--seal-keys: %w", err)
-	}
-	return nil
-}
-
 // run runs the hub until ctx ends. It logs to logs.
 func (o *options) run(ctx context.Context, logs io.Writer) error {
 	kubeConfig, err := o.kube.RESTConfig("work-hub")
@@ -318,9 +277,11 @@ func (o *options) run(ctx context.Context, logs io.Writer) error {
 	config := o.hubConfig()
 	config.REST, config.Transport, config.Audit, config.TracerProvider = kubeConfig, transport, records, traces.TracerProvider()
 	config.Registerer, config.Logger = registry, logger
-	if err := o.setKeys(config); err != nil {
+	keys, err := o.keys.Open(registry, logger)
+	if err != nil {
 		return err
 	}
+	config.Sign, config.Seal, config.TrustedAgents, config.SignatureMaxAge = keys.Sign, keys.Seal, keys.TrustedAgents, cmp.Or(keys.SignatureMaxAge, -1)
 	if config.Joining, err = o.joining(logger); err != nil {
 		return err
 	}

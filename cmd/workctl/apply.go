@@ -117,11 +117,7 @@ func (f *directFlags) run(ctx context.Context, cmd *cobra.Command, o *cli.Option
 	if c.Broker, err = o.Broker(); err != nil {
 		return err
 	}
-	id, err := direct.SourceOf(c.Broker.Topics)
-	if err != nil {
-		return err
-	}
-	topics, err := c.Broker.Topics.ForSource(id)
+	id, topics, err := direct.SourceOf(c.Broker.Topics)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -89,11 +90,7 @@ func (f *diffFlags) run(ctx context.Context, o *cli.Options) error {
 }
 
 func (f *diffFlags) works(o *cli.Options, c direct.DiffConfig) ([]*workv1.ManifestWork, error) {
-	id, err := direct.SourceOf(c.Broker.Topics)
-	if err != nil {
-		return nil, err
-	}
-	topics, err := c.Broker.Topics.ForSource(id)
+	id, topics, err := direct.SourceOf(c.Broker.Topics)
 	if err != nil {
 		return nil, err
 	}
@@ -113,9 +110,7 @@ func verdict(results []direct.Difference) error {
 		switch d := &results[i]; {
 		case d.Failure != "":
 			failures = append(failures, fmt.Sprintf("%s/%s: %s", d.Cluster, d.Name, d.Failure))
-			if hint == "" {
-				hint = d.Hint
-			}
+			hint = cmp.Or(hint, d.Hint)
 			if code = max(code, cli.ExitFailed); d.TimedOut {
 				code = cli.ExitTimeout
 			}
@@ -125,11 +120,7 @@ func verdict(results []direct.Difference) error {
 	}
 	switch {
 	case len(failures) > 0:
-		failed := cli.Errorf("%s", strings.Join(failures, "\n")).WithCode(code)
-		if hint != "" {
-			return failed.Do("%s", hint)
-		}
-		return failed
+		return cli.Errorf("%s", strings.Join(failures, "\n")).WithCode(code).Do("%s", hint)
 	case changing > 0:
 		return cli.Errorf("%d of %d works would change something, or be refused", changing, len(results)).WithCode(cli.ExitNo)
 	default:

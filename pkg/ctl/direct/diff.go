@@ -1,6 +1,7 @@
 package direct
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/security/sourcekeys"
 	"github.com/workwire/workwire/pkg/transport/config"
 	"github.com/workwire/workwire/pkg/transport/mqtt"
 	"github.com/workwire/workwire/pkg/wire"
@@ -27,7 +29,7 @@ type DiffConfig struct {
 	// AtOnce is how many works are asked about at a time; default 1.
 	AtOnce int
 	// Keys to sign and seal with, and of agents.
-	Keys Keys
+	Keys sourcekeys.Keys
 	// Show is called with each result, as they come and not concurrently. Optional.
 	Show func(Difference)
 }
@@ -62,20 +64,15 @@ func Diff(ctx context.Context, c DiffConfig) (results []Difference, err error) {
 	if c.Show == nil {
 		c.Show = func(Difference) {}
 	}
-	d := &diff{DiffConfig: c, verifier: newVerifier(&c.Keys, time.Now()), waiting: map[string]chan *wire.DryRunAnswer{}}
-	if d.source, err = SourceOf(c.Broker.Topics); err != nil {
-		return nil, err
+	d := &diff{
+		DiffConfig: c, session: session{keys: &c.Keys, verifier: newVerifier(&c.Keys, time.Now())}, waiting: map[string]chan *wire.DryRunAnswer{},
 	}
-	if d.topics, err = c.Broker.Topics.ForSource(d.source); err != nil {
+	if err := d.connect(ctx, c.Broker, d.received); err != nil {
 		return nil, err
-	}
-	if d.conn, err = mqtt.Dial(ctx, c.Broker, string(d.source)+"-workctl-"+uuid.NewString()[:8], d.received); err != nil {
-		return nil, advised(fmt.Errorf("connect to the broker %s: %w", c.Broker.BrokerHost, err))
 	}
 	defer d.conn.Close()
-	// Of a shared subscription, it would take statuses from another member of the group.
-	if err := d.conn.Subscribe(ctx, wire.Unshared(d.topics.Subscriptions()[0]), 1); err != nil {
-		return nil, advised(err)
+	if err := d.subscribe(ctx, d.topics.Subscriptions()[0]); err != nil {
+		return nil, err
 	}
 	return d.askAll(ctx)
 }
@@ -83,10 +80,7 @@ func Diff(ctx context.Context, c DiffConfig) (results []Difference, err error) {
 // diff is one run.
 type diff struct {
 	DiffConfig
-	verifier *verifier
-	source   wire.SourceID
-	topics   wire.SourceTopics
-	conn     *mqtt.Conn
+	session
 
 	mu      sync.Mutex                         // guards waiting, and calls of Show
 	waiting map[string]chan *wire.DryRunAnswer // by cluster and id of the question
@@ -161,22 +155,14 @@ func (d *diff) ask(ctx context.Context, work *workv1.ManifestWork) (*Difference,
 		ID: uuid.NewString(), Source: d.source, Cluster: wire.ClusterName(work.Namespace), Work: work.Name,
 		Bundle: wire.NewBundle(&work.Spec), Expires: time.Now().Add(d.Timeout),
 	}
-	topic, event, err := d.Keys.event(question, d.topics, question.Cluster, time.Now())
-	if failure, hint, ok := noKey(err); ok {
-		result.Failure, result.Hint = failure, hint
-		return result, nil
-	}
-	if err != nil {
-		return nil, err
-	}
 	answer, done := d.expect(question.Cluster, question.ID)
 	defer done()
-	heard, err := d.conn.Publish(ctx, topic, event)
+	heard, err := d.publish(ctx, question.Cluster, question)
 	switch {
-	case err != nil && (ctx.Err() != nil || d.conn.Err() != nil):
+	case d.ended(ctx, err):
 		return nil, advised(err)
 	case err != nil:
-		result.Failure, result.Hint = err.Error(), mqtt.Advice(err)
+		result.Failure, result.Hint = reasonOf(err)
 		return result, nil
 	case !heard:
 		result.Unheard = true
@@ -194,7 +180,7 @@ func (d *diff) await(ctx context.Context, answers <-chan *wire.DryRunAnswer, res
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-d.conn.Done():
-		return advised(fmt.Errorf("the connection to the broker was lost: %w", d.conn.Err()))
+		return d.lost()
 	case <-timeout.C:
 		result.TimedOut = true
 		result.Failure = fmt.Sprintf("the agent has not answered within %s", d.Timeout)
@@ -202,7 +188,7 @@ func (d *diff) await(ctx context.Context, answers <-chan *wire.DryRunAnswer, res
 		if d.Keys.Seal != nil {
 			result.Hint += "; or it cannot open what is sealed"
 		}
-		result.Hint = orDefault(d.verifier.hint(wire.ClusterName(result.Cluster)), result.Hint)
+		result.Hint = cmp.Or(d.verifier.hint(wire.ClusterName(result.Cluster)), result.Hint)
 		return nil
 	case answer := <-answers:
 		result.Generation, result.Objects, result.Failure = int64(answer.Generation), answer.Objects, answer.Failure

@@ -10,11 +10,11 @@
 package direct
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
-	"strings"
 	"sync"
 	"time"
 
@@ -25,6 +25,7 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/ctl/cli"
 	"github.com/workwire/workwire/pkg/ctl/fleet"
+	"github.com/workwire/workwire/pkg/security/sourcekeys"
 	"github.com/workwire/workwire/pkg/transport/config"
 	"github.com/workwire/workwire/pkg/transport/mqtt"
 	"github.com/workwire/workwire/pkg/wire"
@@ -43,7 +44,7 @@ type Config struct {
 	// Wait waits for the agents' answers; otherwise Run ends when the broker has acknowledged the events.
 	Wait bool
 	// Keys to sign and seal with, and of agents.
-	Keys Keys
+	Keys sourcekeys.Keys
 	// Show is called for each change of a result, not concurrently. Optional.
 	Show func(Result)
 	// Now is the clock; default time.Now.
@@ -66,15 +67,6 @@ type Result struct {
 	Hint    string `json:"hint,omitempty"`
 }
 
-// SourceOf returns the source that the topics of a transport configuration name.
-func SourceOf(topics wire.Topics) (wire.SourceID, error) {
-	levels := strings.Split(wire.Unshared(topics.AgentEvents), "/")
-	if len(levels) < 2 || levels[1] == "+" {
-		return "", cli.Usagef("topics.agentEvents of the transport configuration names no source, such as sources/hub1/clusters/+/agentevents")
-	}
-	return wire.SourceID(levels[1]), nil
-}
-
 // Run sends the works and waits as configured. It returns a result for each work, and an error if it
 // could not send or wait: that of ctx if ctx has ended. It takes a second, so that the next run has later versions.
 func Run(ctx context.Context, c Config) ([]Result, error) {
@@ -84,7 +76,7 @@ func Run(ctx context.Context, c Config) ([]Result, error) {
 	if c.Show == nil {
 		c.Show = func(Result) {}
 	}
-	r := &run{Config: c, verifier: newVerifier(&c.Keys, c.Now()), mailbox: mailbox{newest: map[types.UID]*wire.Status{}, proofs: map[wire.ClusterName][]wire.SpecVersion{}, wake: make(chan struct{}, 1)}, orders: map[types.UID]*order{}}
+	r := &run{Config: c, session: session{keys: &c.Keys, verifier: newVerifier(&c.Keys, c.Now())}, mailbox: mailbox{newest: map[types.UID]*wire.Status{}, proofs: map[wire.ClusterName][]wire.SpecVersion{}, wake: make(chan struct{}, 1)}, orders: map[types.UID]*order{}}
 	for _, work := range c.Works {
 		o := newOrder(work, c.Delete, c.Goal, c.Now())
 		r.orders[work.UID], r.list = o, append(r.list, o)
@@ -105,24 +97,14 @@ func Run(ctx context.Context, c Config) ([]Result, error) {
 type run struct {
 	Config
 	mailbox
-	verifier *verifier
-	source   wire.SourceID
-	topics   wire.SourceTopics
-	conn     *mqtt.Conn
-	orders   map[types.UID]*order // read-only once the connection is made
-	list     []*order
+	session
+	orders map[types.UID]*order // read-only once the connection is made
+	list   []*order
 }
 
-func (r *run) run(ctx context.Context) (err error) {
-	if r.source, err = SourceOf(r.Broker.Topics); err != nil {
+func (r *run) run(ctx context.Context) error {
+	if err := r.connect(ctx, r.Broker, r.received); err != nil {
 		return err
-	}
-	if r.topics, err = r.Broker.Topics.ForSource(r.source); err != nil {
-		return err
-	}
-	id := uuid.NewString()
-	if r.conn, err = mqtt.Dial(ctx, r.Broker, string(r.source)+"-workctl-"+id[:8], r.received); err != nil {
-		return advised(fmt.Errorf("connect to the broker %s: %w", r.Broker.BrokerHost, err))
 	}
 	defer r.conn.Close()
 	if r.Wait {
@@ -130,9 +112,8 @@ func (r *run) run(ctx context.Context) (err error) {
 			if i > 0 && r.Keys.Sign == nil {
 				break // agents of one source ask for proofs on the broadcast topic, if there is one
 			}
-			// Of a shared subscription, it would take statuses from another member of the group.
-			if err := r.conn.Subscribe(ctx, wire.Unshared(filter), 1); err != nil {
-				return advised(err)
+			if err := r.subscribe(ctx, filter); err != nil {
+				return err
 			}
 		}
 	}
@@ -147,32 +128,18 @@ func (r *run) run(ctx context.Context) (err error) {
 	return r.await(ctx)
 }
 
-func advised(err error) error {
-	return cli.Errorf("%w", err).Do("%s", orDefault(mqtt.Advice(err), "workctl doctor --transport=FILE --skip-api checks the way to the broker"))
-}
-
-func orDefault(text, other string) string {
-	if text == "" {
-		return other
-	}
-	return text
-}
-
 // send sends a work, and then asks for its status: an agent that holds a later version drops the spec
 // without an answer.
 func (r *run) send(ctx context.Context, o *order) error {
-	heard, err := r.publish(ctx, o.work.Namespace, o.spec(r.source, r.Now()))
-	if err != nil && (ctx.Err() != nil || r.conn.Err() != nil) {
+	cluster := wire.ClusterName(o.work.Namespace)
+	heard, err := r.publish(ctx, cluster, o.spec(r.source, r.Now()))
+	if r.ended(ctx, err) {
 		return advised(err)
 	}
-	advice := mqtt.Advice(err)
-	if failure, hint, ok := noKey(err); ok {
-		err, advice = errors.New(failure), hint
-	}
-	o.sent(heard, err, advice)
+	o.sent(heard, err)
 	if o.open() && r.Wait {
-		_, err = r.publish(ctx, o.work.Namespace, &wire.StatusResync{
-			Source: r.source, Cluster: wire.ClusterName(o.work.Namespace), Reply: true, Hashes: []wire.StatusVersion{{UID: o.work.UID, Hash: wire.NoStatus}},
+		_, err = r.publish(ctx, cluster, &wire.StatusResync{
+			Source: r.source, Cluster: cluster, Reply: true, Hashes: []wire.StatusVersion{{UID: o.work.UID, Hash: wire.NoStatus}},
 		})
 		if err != nil {
 			return advised(err)
@@ -183,14 +150,6 @@ func (r *run) send(ctx context.Context, o *order) error {
 	}
 	r.Show(o.result)
 	return nil
-}
-
-func (r *run) publish(ctx context.Context, cluster string, m wire.Message) (heard bool, err error) {
-	topic, event, err := r.Keys.event(m, r.topics, wire.ClusterName(cluster), r.Now())
-	if err != nil {
-		return false, err
-	}
-	return r.conn.Publish(ctx, topic, event)
 }
 
 // await handles statuses until no order is open.
@@ -207,12 +166,12 @@ func (r *run) await(ctx context.Context) error {
 		case <-ctx.Done():
 			for _, o := range r.list {
 				if o.open() {
-					o.result.Hint = orDefault(r.verifier.hint(wire.ClusterName(o.work.Namespace)), o.result.Hint)
+					o.result.Hint = cmp.Or(r.verifier.hint(wire.ClusterName(o.work.Namespace)), o.result.Hint)
 				}
 			}
 			return ctx.Err()
 		case <-r.conn.Done():
-			return advised(fmt.Errorf("the connection to the broker was lost: %w", r.conn.Err()))
+			return r.lost()
 		case <-r.wake:
 		}
 		statuses, proofs := r.drain()
@@ -239,7 +198,7 @@ func (r *run) await(ctx context.Context) error {
 // its cluster once more, which it has dropped.
 func (r *run) prove(ctx context.Context, cluster wire.ClusterName, probes []wire.SpecVersion) error {
 	for _, probe := range probes {
-		_, err := r.publish(ctx, string(cluster), &wire.Spec{
+		_, err := r.publish(ctx, cluster, &wire.Spec{
 			UID: probe.UID, Generation: probe.Generation, Source: r.source, Cluster: cluster, Action: wire.Delete, NoMetadata: true,
 			DeletionTimestamp: &metav1.Time{Time: r.Now()},
 		})
@@ -342,15 +301,11 @@ func Failed(results []Result) error {
 	for i := range results {
 		if f := &results[i]; f.Failure != "" {
 			errs = append(errs, fmt.Errorf("%s/%s: %s", f.Cluster, f.Name, f.Failure))
-			hint = orDefault(hint, f.Hint)
+			hint = cmp.Or(hint, f.Hint)
 		}
 	}
 	if len(errs) == 0 {
 		return nil
 	}
-	failed := cli.Errorf("%w", errors.Join(errs...))
-	if hint != "" {
-		return failed.Do("%s", hint)
-	}
-	return failed
+	return cli.Errorf("%w", errors.Join(errs...)).Do("%s", hint)
 }

@@ -76,12 +76,12 @@ func (o *order) spec(source wire.SourceID, now time.Time) *wire.Spec {
 }
 
 // sent notes what the broker has said about the event.
-func (o *order) sent(heard bool, err error, advice string) {
+func (o *order) sent(heard bool, err error) {
 	o.sends++
 	o.result.Version = int64(o.version)
 	switch {
 	case err != nil:
-		o.fail(err.Error(), advice)
+		o.fail(reasonOf(err))
 	case !heard:
 		o.fail("the broker says that no agent subscribes to the cluster's topic: nothing is delivered",
 			"start the agent of "+o.work.Namespace+"; its topics must include this source, and its --cluster-name must be "+o.work.Namespace)

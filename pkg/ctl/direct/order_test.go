@@ -58,7 +58,7 @@ func TestReceive(t *testing.T) {
 			goal, err := fleet.ParseGoal("applied")
 			kit.NoError(t, err)
 			o := newOrder(&workv1.ManifestWork{ObjectMeta: metav1.ObjectMeta{Namespace: "c1", Name: "web"}}, c.delete, goal, now)
-			o.sent(true, nil, "")
+			o.sent(true, nil)
 			again := o.receive(c.status, now)
 			if again != c.again || o.version != c.version || o.result.Done != c.done || !strings.Contains(o.result.Message+o.result.Failure, c.want) {
 				t.Errorf("again %v, version %d, %+v", again, o.version-version, o.result)
@@ -71,7 +71,7 @@ func TestReceive(t *testing.T) {
 func TestSends(t *testing.T) {
 	o := newOrder(&workv1.ManifestWork{}, false, fleet.Goal{}, now)
 	for o.open() {
-		o.sent(true, nil, "")
+		o.sent(true, nil)
 		o.receive(status(o.version+1, nil), now)
 	}
 	if o.sends != maxSends || !strings.Contains(o.result.Failure, "another program") {
@@ -79,7 +79,7 @@ func TestSends(t *testing.T) {
 	}
 	for want, err := range map[string]error{"no agent subscribes": nil, transport.ErrNotAuthorized.Error(): transport.ErrNotAuthorized} {
 		o := newOrder(&workv1.ManifestWork{}, false, fleet.Goal{}, now)
-		o.sent(false, err, "")
+		o.sent(false, err)
 		if !strings.Contains(o.result.Failure, want) {
 			t.Errorf("%q: %+v", want, o.result)
 		}
@@ -129,7 +129,7 @@ func TestRunsHaveTheirOwnVersions(t *testing.T) {
 	if got := untilLater([]*order{o}, at); got != 0 {
 		t.Errorf("%s for a work that was not sent", got)
 	}
-	o.sent(true, nil, "")
+	o.sent(true, nil)
 	got := untilLater([]*order{o}, at)
 	if next := newOrder(o.work, false, fleet.Goal{}, at.Add(got)); got > time.Second || next.version <= o.version {
 		t.Errorf("after %s the version is %d, it was %d", got, next.version, o.version)

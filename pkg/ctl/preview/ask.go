@@ -10,6 +10,7 @@ import (
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/ctl/direct"
+	"github.com/workwire/workwire/pkg/security/sourcekeys"
 	"github.com/workwire/workwire/pkg/source"
 	"github.com/workwire/workwire/pkg/transport/config"
 	"github.com/workwire/workwire/pkg/wire"
@@ -20,7 +21,7 @@ type AskConfig struct {
 	// Broker is the transport configuration of the hub; required.
 	Broker config.Config
 	// Keys are those of the hub.
-	Keys direct.Keys
+	Keys sourcekeys.Keys
 	// Timeout is how long to wait for each cluster; required.
 	Timeout time.Duration
 	// AtOnce is how many clusters are asked at a time; default 1.
@@ -31,11 +32,7 @@ type AskConfig struct {
 
 // Ask asks the clusters that were chosen, and completes the results. The error is that of the connection to the broker.
 func (p *Plan) Ask(ctx context.Context, c AskConfig) error {
-	id, err := direct.SourceOf(c.Broker.Topics)
-	if err != nil {
-		return err
-	}
-	topics, err := c.Broker.Topics.ForSource(id)
+	id, topics, err := direct.SourceOf(c.Broker.Topics)
 	if err != nil {
 		return err
 	}
