@@ -337,9 +337,9 @@ func (c *Cache[T]) latest(key types.NamespacedName) (T, bool) {
 // LatestList is [Cache.List] with each object as it was last seen or written here. It also costs
 // one look at each write that the informer has not seen yet.
 func (c *Cache[T]) LatestList(index, value string) []T {
-	list := c.List(index, value)
-	c.mu.Lock()
+	c.mu.Lock() // before the list: a write that the informer catches up with in between would be in neither
 	defer c.mu.Unlock()
+	list := c.List(index, value)
 	if len(c.written) == 0 {
 		return list
 	}

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -203,6 +204,44 @@ func (h *heldWork) Key() types.NamespacedName    { return h.key }
 func (h *heldWork) UID() types.UID               { return h.ObjectMeta.UID }
 func (h *heldWork) ResourceVersion() string      { return h.ObjectMeta.ResourceVersion }
 func (h *heldWork) Object() *workv1.ManifestWork { panic("the work is read") }
+
+// readWork is a work that has a caller do something when it is read.
+type readWork struct {
+	heldWork
+	read func()
+}
+
+func (r *readWork) Object() *workv1.ManifestWork {
+	r.read()
+	return &workv1.ManifestWork{ObjectMeta: r.ObjectMeta}
+}
+
+// TestLatestListWhileTheInformerCatchesUp: a work that was created here is in the list, also if the informer shows it just after it was listed.
+func TestLatestListWhileTheInformerCatchesUp(t *testing.T) {
+	c, _ := newWorks(t)
+	created := work("b", "2")
+	created.Name = "created"
+	caughtUp := make(chan struct{})
+	first := work("a", "1")
+	held := &readWork{heldWork: heldWork{key: KeyOf(first), ObjectMeta: first.ObjectMeta}, read: sync.OnceFunc(func() {
+		go func() {
+			defer close(caughtUp)
+			see(t, c, nil, created)
+		}()
+		select {
+		case <-caughtUp:
+		case <-time.After(50 * time.Millisecond): // it waits for the list
+		}
+	})}
+	if err := c.informer.GetIndexer().Update(held); err != nil {
+		t.Fatal(err)
+	}
+	c.Created(created)
+	if list := c.LatestList(cache.NamespaceIndex, "c"); len(list) != 2 {
+		t.Errorf("%d works, want 2", len(list))
+	}
+	<-caughtUp
+}
 
 // TestIdentitiesReadNoObject: what comes and goes is counted, and followed, without reading what is held.
 func TestIdentitiesReadNoObject(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 
 	"github.com/workwire/workwire/pkg/runtime/required"
@@ -209,6 +210,27 @@ func On[T Object](c *Cache[T], changed func(before, after T)) Watch {
 			return nil, nil, fmt.Errorf("watch %s: %w", c.resource, err)
 		}
 		return registration.HasSyncedChecker().Done(), func() { c.RemoveEventHandler(registration) }, nil
+	}}
+}
+
+// OnInformer watches an informer that is no [Cache], and that the caller runs. handler may be nil; unread is what [Controller.Ready] returns
+// until all objects have been read.
+func OnInformer(informer cache.SharedInformer, handler cache.ResourceEventHandler, unread error) Watch {
+	ready := func(context.Context) error {
+		if informer.HasSynced() {
+			return nil
+		}
+		return unread
+	}
+	return Watch{ready: ready, start: func() (<-chan struct{}, func(), error) {
+		if handler == nil {
+			return informer.HasSyncedChecker().Done(), func() {}, nil
+		}
+		registration, err := informer.AddEventHandler(handler)
+		if err != nil {
+			return nil, nil, err
+		}
+		return registration.HasSyncedChecker().Done(), func() { _ = informer.RemoveEventHandler(registration) }, nil
 	}}
 }
 

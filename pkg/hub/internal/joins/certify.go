@@ -23,30 +23,7 @@ import (
 	"github.com/workwire/workwire/pkg/wire"
 )
 
-// certify brings CertificateSigningRequests on: signs what is approved, and answers who waits.
-func (j *Joins) certify(ctx context.Context) {
-	for {
-		name, ended := j.queue.Get()
-		if ended {
-			return
-		}
-		after, err := j.advance(ctx, name)
-		switch {
-		case ctx.Err() != nil:
-		case err != nil:
-			j.cfg.Logger.Warn("a CertificateSigningRequest was not handled, retrying", "csr", name, "error", err)
-			j.queue.AddRateLimited(name)
-		default:
-			j.queue.Forget(name)
-			if after > 0 {
-				j.queue.AddAfter(name, after)
-			}
-		}
-		j.queue.Done(name)
-	}
-}
-
-// advance takes the next step with a CertificateSigningRequest, and returns when to look at it again.
+// advance takes the next step with a CertificateSigningRequest: it signs what is approved, and answers who waits. It returns when to look at it again.
 func (j *Joins) advance(ctx context.Context, name string) (after time.Duration, err error) {
 	object, found, err := j.latest.GetByKey(name)
 	csr, ok := object.(*certificatesv1.CertificateSigningRequest)

@@ -34,7 +34,6 @@ import (
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/flowcontrol"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
@@ -101,14 +100,12 @@ type Joins struct {
 	answers    flowcontrol.RateLimiter
 	lines      flowcontrol.RateLimiter
 	metrics    metrics
-	queue      workqueue.TypedRateLimitingInterface[string] // names of CertificateSigningRequests
+	queue      *controller.Controller[string] // names of CertificateSigningRequests
 	csrs       cache.SharedIndexInformer
 	latest     cache.MutationCache // csrs, with what was written and not seen yet: nothing is signed twice
 	tokens     cache.SharedIndexInformer
 
-	uses        *uses
-	counted     cache.InformerSynced // uses knows all clusters
-	registering sync.Mutex           // held while a cluster joins with a token
+	registering sync.Mutex // held while a cluster joins with a token
 
 	revised  chan struct{} // holds a token when the revocation list may have changed, or the broker may not have it
 	revoking sync.Mutex    // held while it is revised
@@ -131,8 +128,7 @@ func New(cfg Config) (*Joins, error) {
 	j := &Joins{
 		cfg: cfg, topics: topics, challenges: enrolment.NewChallenges(), requests: make(chan enrolment.Proven, queued),
 		answers: flowcontrol.NewTokenBucketRateLimiter(perSec, 2*perSec), lines: flowcontrol.NewTokenBucketRateLimiter(10, 50),
-		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](100*time.Millisecond, 30*time.Second)),
-		asked: make(map[string]asked), uses: newUses(), revised: make(chan struct{}, 1),
+		asked: make(map[string]asked), revised: make(chan struct{}, 1),
 		metrics: newMetrics(),
 	}
 	if err := errors.Join(j.watch(), controller.Register(cfg.Registerer, j.metrics.results, j.metrics.revoked, j.metrics.untaken)); err != nil {
@@ -167,24 +163,22 @@ func (j *Joins) watch() error {
 		}
 	}
 	j.latest = cache.NewIntegerResourceVersionMutationCache(klog.Background(), j.csrs.GetStore(), j.csrs.GetIndexer(), time.Minute, false)
-	if _, err := j.csrs.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: changed, UpdateFunc: func(_, object any) { changed(object) }, DeleteFunc: j.deleted}); err != nil {
-		return err
-	}
-	if err := j.cfg.Clusters.AddIndexers(cache.Indexers{revokedClusters: func(object any) ([]string, error) {
-		if cluster, ok := object.(*clusterv1.ManagedCluster); ok && isRevoked(cluster) {
-			return []string{"true"}, nil
-		}
-		return nil, nil
-	}}); err != nil {
-		return err
-	}
-	clusters, err := j.cfg.Clusters.AddEventHandler(func(before, after *clusterv1.ManagedCluster) {
-		j.count(cmp.Or(after, before))
-		j.changed(before, after)
+	unread := errors.New("tokens and CertificateSigningRequests have not been read yet; the hub needs the rights in docs/join.md")
+	var err error
+	j.queue, err = controller.New(controller.Config[string]{
+		Name: "joins", Reconcile: j.advance, Workers: workers, Backoff: 100 * time.Millisecond, Logger: j.cfg.Logger,
+		Watches: []controller.Watch{
+			controller.OnInformer(j.csrs, cache.ResourceEventHandlerFuncs{AddFunc: changed, UpdateFunc: func(_, object any) { changed(object) }, DeleteFunc: j.deleted}, unread),
+			controller.OnInformer(j.tokens, nil, unread), controller.On[*clusterv1.ManagedCluster](j.cfg.Clusters, nil),
+		},
 	})
-	if err == nil {
-		j.counted = clusters.HasSynced
+	if err != nil {
+		return err
 	}
+	if err := j.cfg.Clusters.AddIndexers(cache.Indexers{revokedClusters: indexRevoked, joinedWith: indexToken}); err != nil {
+		return err
+	}
+	_, err = j.cfg.Clusters.AddEventHandler(j.changed) // of a standby, too: it must know who is deleted while it is revoked
 	return err
 }
 
@@ -193,17 +187,12 @@ func (j *Joins) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { j.csrs.RunWithContext(ctx); return nil })
 	group.Go(func() error { j.tokens.RunWithContext(ctx); return nil })
-	group.Go(func() error {
-		<-ctx.Done()
-		j.queue.ShutDown()
-		return nil
-	})
-	if !cache.WaitForCacheSync(ctx.Done(), j.csrs.HasSynced, j.tokens.HasSynced, j.counted) || !j.cfg.Clusters.WaitForSync(ctx) {
+	group.Go(func() error { return j.queue.Run(ctx) })
+	if !j.queue.WaitForSync(ctx) {
 		return group.Wait()
 	}
 	for range workers {
 		group.Go(func() error { j.handle(ctx); return nil })
-		group.Go(func() error { j.certify(ctx); return nil })
 	}
 	group.Go(func() error {
 		return j.cfg.Transport.Run(ctx, transport.Handler{Subscriptions: []string{j.topics.Requests()}, Received: j.receive, Connected: j.connected})
@@ -214,12 +203,7 @@ func (j *Joins) Run(ctx context.Context) error {
 }
 
 // Ready returns why no requests are answered; nil if they are.
-func (j *Joins) Ready(context.Context) error {
-	if !j.csrs.HasSynced() || !j.tokens.HasSynced() {
-		return errors.New("tokens and CertificateSigningRequests have not been read yet; the hub needs the rights in docs/join.md")
-	}
-	return nil
-}
+func (j *Joins) Ready(ctx context.Context) error { return j.queue.Ready(ctx) }
 
 // receive queues a request; one that finds no room is dropped, and its cluster asks again.
 func (j *Joins) receive(_ context.Context, m transport.Message) {

@@ -47,30 +47,3 @@ func TestDeletedWhileRevoked(t *testing.T) {
 		t.Error("the list is not looked at")
 	}
 }
-
-// TestUses: how many others have joined with a token follows from what was said last of each cluster.
-func TestUses(t *testing.T) {
-	u := newUses()
-	for _, step := range []struct {
-		cluster, token string // set
-		a, b           int    // have joined with a and b besides oslo
-	}{
-		{"berlin", "a", 1, 0},
-		{"oslo", "a", 1, 0},
-		{"paris", "a", 2, 0},
-		{"paris", "a", 2, 0},
-		{"paris", "b", 1, 1},
-		{"oslo", "b", 1, 1},
-		{"berlin", "", 0, 1},
-		{"rome", "", 0, 1},
-		{"paris", "", 0, 0},
-	} {
-		u.set(step.cluster, func() string { return step.token })
-		if a, b := u.besides("a", "oslo"), u.besides("b", "oslo"); a != step.a || b != step.b {
-			t.Errorf("after %s, %q: %d and %d, want %d and %d", step.cluster, step.token, a, b, step.a, step.b)
-		}
-	}
-	if n := u.besides("", "oslo"); n != 0 || len(u.tokens) != 1 || len(u.numbers) != 1 {
-		t.Errorf("%d with no token; %v", n, u)
-	}
-}

@@ -9,6 +9,7 @@ import (
 	"encoding/pem"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
@@ -52,14 +53,16 @@ func (j *Joins) answer(ctx context.Context, p enrolment.Proven) enrolment.Answer
 	return enrolment.Answer{Request: p.ID, Reason: enrolment.WaitForApproval, Message: "kubectl certificate approve " + name}
 }
 
-// count notes the token that a cluster has joined with, as it was last seen or written here.
-func (j *Joins) count(cluster *clusterv1.ManagedCluster) {
-	j.uses.set(cluster.Name, func() string {
-		if latest, ok := j.cfg.Clusters.Latest(types.NamespacedName{Name: cluster.Name}); ok {
-			return latest.Labels[v1alpha1.JoinTokenLabelKey]
+// joinedWith is the index of ManagedClusters by the token that they have joined with.
+const joinedWith = "joinedWith"
+
+func indexToken(object any) ([]string, error) {
+	if cluster, ok := object.(*clusterv1.ManagedCluster); ok {
+		if token := cluster.Labels[v1alpha1.JoinTokenLabelKey]; token != "" {
+			return []string{token}, nil
 		}
-		return ""
-	})
+	}
+	return nil, nil
 }
 
 // knownOf returns what a ManagedCluster, nil if there is none, says of who has joined as it.
@@ -84,15 +87,17 @@ func csrName(p enrolment.Proven) string {
 // admit decides about a request, and makes the ManagedCluster or has it remember the device. first reports that the cluster has
 // had no certificate. certificate is the one that the ManagedCluster says it has, if it was made so.
 func (j *Joins) admit(ctx context.Context, p enrolment.Proven, now time.Time) (verdict enrolment.Verdict, first bool, certificate []byte, err error) {
-	grant := j.grant(p.Token)
+	grant, uses := j.grant(p.Token), 0
 	if grant != nil {
 		// One at a time: a token must not be used once more than it may.
 		j.registering.Lock()
 		defer j.registering.Unlock()
+		others := j.cfg.Clusters.LatestList(joinedWith, p.Token)
+		uses = len(slices.DeleteFunc(others, func(c *clusterv1.ManagedCluster) bool { return c.Name == string(p.Cluster) }))
 	}
 	cluster, _ := j.cfg.Clusters.Latest(types.NamespacedName{Name: string(p.Cluster)})
 	known := knownOf(cluster)
-	verdict = enrolment.Decide(p, grant, j.uses.besides(p.Token, string(p.Cluster)), known, j.cfg.Rejoin, now)
+	verdict = enrolment.Decide(p, grant, uses, known, j.cfg.Rejoin, now)
 	if verdict.Register {
 		if cluster == nil {
 			certificate, err = j.create(ctx, p, grant)
@@ -158,7 +163,6 @@ func (j *Joins) create(ctx context.Context, p enrolment.Proven, grant *enrolment
 		return nil, err
 	}
 	j.cfg.Clusters.Created(created)
-	j.count(created)
 	return certificate, nil
 }
 
@@ -189,7 +193,6 @@ func (j *Joins) remember(ctx context.Context, p enrolment.Proven, cluster *clust
 	written, err := j.cfg.Writer.ClusterV1().ManagedClusters().Patch(ctx, cluster.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 	if err == nil {
 		j.cfg.Clusters.Wrote(written)
-		j.count(written)
 	}
 	return err
 }

@@ -40,6 +40,13 @@ type revocations struct {
 	crl []byte
 }
 
+func indexRevoked(object any) ([]string, error) {
+	if cluster, ok := object.(*clusterv1.ManagedCluster); ok && isRevoked(cluster) {
+		return []string{"true"}, nil
+	}
+	return nil, nil
+}
+
 func isRevoked(cluster *clusterv1.ManagedCluster) bool {
 	if cluster == nil {
 		return false
