@@ -47,8 +47,6 @@ type Config struct {
 	Keys sourcekeys.Keys
 	// Show is called for each change of a result, not concurrently. Optional.
 	Show func(Result)
-	// Now is the clock; default time.Now.
-	Now func() time.Time
 }
 
 // Result is how far a work has got.
@@ -70,20 +68,17 @@ type Result struct {
 // Run sends the works and waits as configured. It returns a result for each work, and an error if it
 // could not send or wait: that of ctx if ctx has ended. It takes a second, so that the next run has later versions.
 func Run(ctx context.Context, c Config) ([]Result, error) {
-	if c.Now == nil {
-		c.Now = time.Now
-	}
 	if c.Show == nil {
 		c.Show = func(Result) {}
 	}
-	r := &run{Config: c, session: session{keys: &c.Keys, verifier: newVerifier(&c.Keys, c.Now())}, mailbox: mailbox{newest: map[types.UID]*wire.Status{}, proofs: map[wire.ClusterName][]wire.SpecVersion{}, wake: make(chan struct{}, 1)}, orders: map[types.UID]*order{}}
+	r := &run{Config: c, session: session{keys: &c.Keys, verifier: newVerifier(&c.Keys, time.Now())}, mailbox: mailbox{newest: map[types.UID]*wire.Status{}, proofs: map[wire.ClusterName][]wire.SpecVersion{}, wake: make(chan struct{}, 1)}, orders: map[types.UID]*order{}}
 	for _, work := range c.Works {
-		o := newOrder(work, c.Delete, c.Goal, c.Now())
+		o := newOrder(work, c.Delete, c.Goal, time.Now())
 		r.orders[work.UID], r.list = o, append(r.list, o)
 	}
 	err := r.run(ctx)
 	select {
-	case <-time.After(untilLater(r.list, c.Now())):
+	case <-time.After(untilLater(r.list, time.Now())):
 	case <-ctx.Done():
 	}
 	results := make([]Result, len(r.list))
@@ -132,7 +127,7 @@ func (r *run) run(ctx context.Context) error {
 // without an answer.
 func (r *run) send(ctx context.Context, o *order) error {
 	cluster := wire.ClusterName(o.work.Namespace)
-	heard, err := r.publish(ctx, cluster, o.spec(r.source, r.Now()))
+	heard, err := r.publish(ctx, cluster, o.spec(r.source, time.Now()))
 	if r.ended(ctx, err) {
 		return advised(err)
 	}
@@ -183,7 +178,7 @@ func (r *run) await(ctx context.Context) error {
 		for _, s := range statuses {
 			o := r.orders[s.UID]
 			before := o.result
-			if o.receive(s, r.Now()) {
+			if o.receive(s, time.Now()) {
 				if err := r.send(ctx, o); err != nil {
 					return err
 				}
@@ -200,7 +195,7 @@ func (r *run) prove(ctx context.Context, cluster wire.ClusterName, probes []wire
 	for _, probe := range probes {
 		_, err := r.publish(ctx, cluster, &wire.Spec{
 			UID: probe.UID, Generation: probe.Generation, Source: r.source, Cluster: cluster, Action: wire.Delete, NoMetadata: true,
-			DeletionTimestamp: &metav1.Time{Time: r.Now()},
+			DeletionTimestamp: &metav1.Time{Time: time.Now()},
 		})
 		if err != nil {
 			return advised(err)
@@ -242,11 +237,11 @@ func (r *run) received(received mqtt.Received) {
 	switch m := message.(type) {
 	case *wire.Status:
 		if o := r.orders[m.UID]; o != nil && m.Source == r.source && m.Cluster == cluster && o.work.Namespace == string(cluster) &&
-			r.verifier.believes(received, cluster, m.UID, r.Now()) {
+			r.verifier.believes(received, cluster, m.UID, time.Now()) {
 			r.put(m)
 		}
 	case *wire.SpecResync:
-		if r.Keys.Sign != nil && m.Source == r.source && m.Cluster == cluster && asksForProof(m) && r.verifier.believes(received, cluster, "", r.Now()) {
+		if r.Keys.Sign != nil && m.Source == r.source && m.Cluster == cluster && asksForProof(m) && r.verifier.believes(received, cluster, "", time.Now()) {
 			r.putProof(m)
 		}
 	}

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
@@ -172,9 +171,6 @@ func (a *awaited) start(store cache.Store) (bool, error) {
 }
 
 func (a *awaited) event(e watch.Event) (bool, error) {
-	if e.Type == watch.Error {
-		return false, apierrors.FromObject(e.Object)
-	}
 	w, ok := e.Object.(*workv1.ManifestWork)
 	if !ok {
 		return false, nil
@@ -259,8 +255,6 @@ func (r *Reader) AwaitRollout(ctx context.Context, namespace, name string, show 
 	_, err := watchtools.UntilWithSync(ctx, listWatch(client.List, client.Watch, options), &workv1alpha1.ManifestWorkReplicaSet{}, nil, func(e watch.Event) (bool, error) {
 		set, ok := e.Object.(*workv1alpha1.ManifestWorkReplicaSet)
 		switch {
-		case e.Type == watch.Error:
-			return false, apierrors.FromObject(e.Object)
 		case !ok:
 			return false, nil
 		case e.Type == watch.Deleted:

@@ -1,9 +1,9 @@
 package fleet
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -281,23 +281,15 @@ func (r *Reader) Facts(ctx context.Context, cluster, name string) (workstate.Fac
 	return f, nil
 }
 
-// notFound returns the error of a read of one object.
+// notFound returns the error of a read of one object. It says which objects there are only if the API server knows the resource: its answer names
+// the object then.
 func notFound(err error, kind, name, do string) error {
 	operation := fmt.Sprintf("get the %s %s", kind, name)
-	if apierrors.IsNotFound(err) && apierrors.ReasonForError(err) == metav1.StatusReasonNotFound && statusKind(err) != "" {
+	var status apierrors.APIStatus
+	if errors.As(err, &status) && status.Status().Reason == metav1.StatusReasonNotFound && status.Status().Details != nil && status.Status().Details.Name != "" {
 		return cli.Errorf("%s: %w", operation, err).Do("see which there are: %s", do)
 	}
 	return cli.APIError(operation, err)
-}
-
-// statusKind returns the resource that a NotFound error is about; empty if the API server does not
-// know the resource at all.
-func statusKind(err error) string {
-	var status apierrors.APIStatus
-	if !asStatus(err, &status) || status.Status().Details == nil {
-		return ""
-	}
-	return cmp.Or(status.Status().Details.Name, "")
 }
 
 // wholes reads all pages of a list of whole objects.

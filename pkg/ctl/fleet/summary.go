@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
 
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
@@ -368,7 +369,7 @@ func Age(now time.Time, at *metav1.Time) string {
 	if at == nil || at.IsZero() {
 		return "-"
 	}
-	return humanDuration(now.Sub(at.Time))
+	return duration.HumanDuration(max(0, now.Sub(at.Time)))
 }
 
 func ratio(observed, wanted int64) string { return fmt.Sprintf("%d/%d", observed, wanted) }

@@ -1,25 +1,18 @@
 package fleet
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"strconv"
 	"strings"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/duration"
 
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	"github.com/workwire/workwire/pkg/ctl/cli"
 	"github.com/workwire/workwire/pkg/workstate/explain"
 )
-
-func asStatus(err error, status *apierrors.APIStatus) bool { return errors.As(err, status) }
-
-func humanDuration(d time.Duration) string { return duration.HumanDuration(max(0, d)) }
 
 // statusTone colours the status of a condition.
 func statusTone(status string) cli.Cell {

@@ -15,6 +15,7 @@ import (
 	"github.com/workwire/workwire/examples"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workclient "github.com/workwire/workwire/pkg/client/clientset/versioned"
+	"github.com/workwire/workwire/pkg/workstate"
 )
 
 // example is a file of examples/ and the feedback that its work must have.
@@ -124,7 +125,7 @@ func lacks(work *workv1.ManifestWork, e example) string {
 	values := map[string]string{}
 	for _, m := range work.Status.ResourceStatus.Manifests {
 		for _, v := range m.StatusFeedbacks.Values {
-			values[v.Name] = text(v.Value)
+			values[v.Name] = workstate.ValueText(v.Value)
 		}
 	}
 	for _, name := range e.feedback {
@@ -148,27 +149,13 @@ func summary(work *workv1.ManifestWork) string {
 	}
 	for _, m := range work.Status.ResourceStatus.Manifests {
 		for _, v := range m.StatusFeedbacks.Values {
-			parts = append(parts, v.Name+"="+text(v.Value))
+			parts = append(parts, v.Name+"="+workstate.ValueText(v.Value))
 		}
 	}
 	if len(parts) == 0 {
 		return "at the hub, generation " + fmt.Sprint(work.Generation)
 	}
 	return strings.Join(parts, " ")
-}
-
-func text(v workv1.FieldValue) string {
-	switch {
-	case v.Integer != nil:
-		return fmt.Sprint(*v.Integer)
-	case v.String != nil:
-		return *v.String
-	case v.Boolean != nil:
-		return fmt.Sprint(*v.Boolean)
-	case v.JsonRaw != nil:
-		return *v.JsonRaw
-	}
-	return ""
 }
 
 // printStatus prints the works' conditions and feedback values.
@@ -185,7 +172,7 @@ func (s *stage) printStatus(works []*workv1.ManifestWork) {
 		for _, m := range work.Status.ResourceStatus.Manifests {
 			var values []string
 			for _, v := range m.StatusFeedbacks.Values {
-				values = append(values, v.Name+"="+text(v.Value))
+				values = append(values, v.Name+"="+workstate.ValueText(v.Value))
 			}
 			fmt.Fprintf(out, "  %s %s/%s\t%s\t%s\t%s\n", m.ResourceMeta.Kind, m.ResourceMeta.Namespace, m.ResourceMeta.Name,
 				status(m.Conditions, workv1.ManifestApplied), status(m.Conditions, workv1.ManifestAvailable), strings.Join(values, " "))

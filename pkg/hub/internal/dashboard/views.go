@@ -299,23 +299,9 @@ func newManifestView(m *workv1.ManifestCondition) manifestView {
 		State: state(workstate.PhaseOfManifest(m)), Conditions: newConditionViews(m.Conditions, 0),
 	}
 	for _, value := range m.StatusFeedbacks.Values {
-		v.Values = append(v.Values, valueView{Name: value.Name, Text: valueText(value.Value)})
+		v.Values = append(v.Values, valueView{Name: value.Name, Text: workstate.ValueText(value.Value)})
 	}
 	return v
-}
-
-func valueText(v workv1.FieldValue) string {
-	switch {
-	case v.Integer != nil:
-		return strconv.FormatInt(*v.Integer, 10)
-	case v.Boolean != nil:
-		return strconv.FormatBool(*v.Boolean)
-	case v.String != nil:
-		return *v.String
-	case v.JsonRaw != nil:
-		return *v.JsonRaw
-	}
-	return ""
 }
 
 // workView is the page of a work.

@@ -207,7 +207,7 @@ func TestWorkView(t *testing.T) {
 	}
 	text, flag := "a", true
 	for want, value := range map[string]workv1.FieldValue{"a": {String: &text}, "true": {Boolean: &flag}, "": {}} {
-		if got := valueText(value); got != want {
+		if got := workstate.ValueText(value); got != want {
 			t.Errorf("%+v: %q", value, got)
 		}
 	}

@@ -21,6 +21,7 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workwirev1alpha1 "github.com/workwire/workwire/pkg/apis/workwire/v1alpha1"
 	"github.com/workwire/workwire/pkg/runtime/expression"
+	"github.com/workwire/workwire/pkg/workstate"
 )
 
 const (
@@ -128,7 +129,7 @@ func manifests(work *workv1.ManifestWork) []any {
 	for _, m := range work.Status.ResourceStatus.Manifests {
 		feedback := make(map[string]any, len(m.StatusFeedbacks.Values))
 		for _, v := range m.StatusFeedbacks.Values {
-			if value := plain(v.Value); value != nil {
+			if value := workstate.Value(v.Value); value != nil {
 				feedback[v.Name] = value
 			}
 		}
@@ -139,18 +140,4 @@ func manifests(work *workv1.ManifestWork) []any {
 		})
 	}
 	return list
-}
-
-func plain(v workv1.FieldValue) any {
-	switch {
-	case v.Integer != nil:
-		return *v.Integer
-	case v.String != nil:
-		return *v.String
-	case v.Boolean != nil:
-		return *v.Boolean
-	case v.JsonRaw != nil:
-		return *v.JsonRaw
-	}
-	return nil
 }
