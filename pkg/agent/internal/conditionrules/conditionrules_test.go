@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/runtime/expression"
 	"github.com/workwire/workwire/pkg/workstate/condition"
 )
 
@@ -285,10 +286,10 @@ func TestContextEndStopsEvaluation(t *testing.T) {
 	// In the middle of an expression: the object ends the context when it is read.
 	ten := "[1,2,3,4,5,6,7,8,9,10]"
 	long := "object.read && " + ten + ".all(a, " + ten + ".all(b, " + ten + ".all(c, " + ten + ".all(d, true))))"
-	p := e.programs.get(source{text: long})
+	p := compiled(t, e, long)
 	ctx, cancel = context.WithCancel(context.Background())
 	defer cancel()
-	_, cost, err := p.run(ctx, map[string]any{"object": func() any { cancel(); return map[string]any{"read": true} }}, maxCost)
+	_, cost, err := p.Run(ctx, map[string]any{"object": func() any { cancel(); return map[string]any{"read": true} }}, maxCost)
 	if err == nil || err.Error() != "operation interrupted" {
 		t.Errorf("the expression went on to cost %d: %v", cost, err)
 	}
@@ -319,21 +320,36 @@ func small(t *testing.T, size int) *Evaluator {
 	return &Evaluator{programs: programs}
 }
 
+// compiled returns the program of an expression.
+func compiled(t *testing.T, e *Evaluator, text string) *expression.Program {
+	t.Helper()
+	compile, _ := e.programs.find(source{text: text})
+	p, err := compile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
 func TestProgramsAreCompiledOnceAndBounded(t *testing.T) {
 	t.Parallel()
 	e := small(t, 2)
-	get := func(text string) *program { return e.programs.get(source{text: text}) }
-	a, bad := get("1 == 1"), get("foo")
-	if get("1 == 1") != a || get("foo") != bad || bad.err == nil {
+	fault := func(src source) error {
+		compile, _ := e.programs.find(src)
+		_, err := compile()
+		return err
+	}
+	a, bad := compiled(t, e, "1 == 1"), fault(source{text: "foo"})
+	if compiled(t, e, "1 == 1") != a || fault(source{text: "foo"}) != bad || bad == nil { //nolint:errorlint // the same one
 		t.Error("a program was compiled again")
 	}
-	if e.programs.get(source{text: "foo", message: true}) == bad {
+	if fault(source{text: "foo", message: true}) == bad { //nolint:errorlint // the same one
 		t.Error("a message expression has the program of an expression")
 	}
 	if n := e.programs.cache.Len(); n != 2 {
 		t.Errorf("%d programs are kept", n)
 	}
-	if get("1 == 1") == a {
+	if compiled(t, e, "1 == 1") == a {
 		t.Error("what was used least recently is kept")
 	}
 }

@@ -142,17 +142,18 @@ func (e *evaluation) value(ctx context.Context, src source, left *uint64, variab
 	case *left == 0:
 		return nil, expression.ErrBudget
 	}
-	p, cached := e.programs.find(src)
+	compile, cached := e.programs.find(src)
 	if err := e.budget.Compile(src.text, compileSteps(src.text), cached); err != nil {
 		return nil, err
 	}
-	if p.compile(); p.err != nil {
-		return nil, p.err
+	p, err := compile()
+	if err != nil {
+		return nil, err
 	}
 	var cost uint64
 	exceeded := e.budget.Run(int(*left), func(allowed int) (int, bool) {
 		timed := &timed{Context: ctx, budget: e.budget}
-		value, cost, err = p.run(timed, variables, uint64(allowed))
+		value, cost, err = p.Run(timed, variables, uint64(allowed))
 		switch {
 		case timed.late:
 			err = expression.ErrBudget

@@ -35,11 +35,11 @@ var loopsOver = []string{
 func TestLoopsAreLinear(t *testing.T) {
 	e := evaluator(t)
 	spent := func(expression string, fields int) (time.Duration, uint64) {
-		p := e.programs.get(source{text: expression})
+		p := compiled(t, e, expression)
 		best, cost := time.Hour, uint64(0)
 		for range 3 {
 			start := time.Now()
-			_, spent, _ := p.run(context.Background(), map[string]any{"object": wide(fields).Object}, maxCost)
+			_, spent, _ := p.Run(context.Background(), map[string]any{"object": wide(fields).Object}, maxCost)
 			best, cost = min(best, time.Since(start)), spent
 		}
 		return best, cost
@@ -60,7 +60,7 @@ func TestLoopsEnd(t *testing.T) {
 	e, live := evaluator(t), wide(3000)
 	for _, expression := range loopsOver {
 		ctx := &endsAfter{Context: t.Context(), asked: 20}
-		_, cost, err := e.programs.get(source{text: expression}).run(ctx, map[string]any{"object": live.Object}, maxCost)
+		_, cost, err := compiled(t, e, expression).Run(ctx, map[string]any{"object": live.Object}, maxCost)
 		if err == nil || !strings.Contains(err.Error(), "interrupted") {
 			t.Errorf("%s: after the end of the context it went on to cost %d: %v", expression, cost, err)
 		}

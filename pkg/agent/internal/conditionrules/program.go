@@ -1,7 +1,6 @@
 package conditionrules
 
 import (
-	"context"
 	"strings"
 	"sync"
 
@@ -23,26 +22,15 @@ type source struct {
 	message bool
 }
 
-// program is a compiled expression, or the error of compiling it: an *expression.SyntaxError or an
-// *expression.BuildError.
-type program struct {
-	once     sync.Once
-	build    func() (*expression.Program, error)
-	compiled *expression.Program
-	err      error
-}
-
-// run evaluates a program, as [expression.Program.Run].
-func (p *program) run(ctx context.Context, variables map[string]any, budget uint64) (ref.Val, uint64, error) {
-	return p.compiled.Run(ctx, variables, budget)
-}
+// program compiles an expression once. The error is an *expression.SyntaxError or an *expression.BuildError.
+type program func() (*expression.Program, error)
 
 // programs compiles expressions and caches the results. It is safe for concurrent use.
 type programs struct {
 	expressions, messages *expression.Compiler
 
 	mu    sync.Mutex // held to find or add an entry, but not to compile
-	cache *lru.Cache // source → *program
+	cache *lru.Cache // source → program
 }
 
 func newPrograms(size int) (*programs, error) {
@@ -62,35 +50,23 @@ func newPrograms(size int) (*programs, error) {
 	return &programs{expressions: expressions, messages: messages, cache: lru.New(size)}, nil
 }
 
-// get returns the program of a source, compiled.
-func (p *programs) get(src source) *program {
-	found, _ := p.find(src)
-	found.compile()
-	return found
-}
-
 // find returns the program of a source, and whether it was in the cache. Each source is compiled once while it is
 // there, even if it is invalid. A long one is compiled each time.
-func (p *programs) find(src source) (found *program, cached bool) {
+func (p *programs) find(src source) (found program, cached bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if known, ok := p.cache.Get(src); ok {
-		return known.(*program), true
+		return known.(program), true
 	}
 	compiler := p.expressions
 	if src.message {
 		compiler = p.messages
 	}
-	found = &program{build: func() (*expression.Program, error) { return compiler.Compile(src.text) }}
+	found = sync.OnceValues(func() (*expression.Program, error) { return compiler.Compile(src.text) })
 	if len(src.text) <= maxCached {
 		p.cache.Add(src, found)
 	}
 	return found, false
-}
-
-// compile compiles a program once.
-func (p *program) compile() {
-	p.once.Do(func() { p.compiled, p.err = p.build() })
 }
 
 // compileSteps returns what it costs to compile an expression. Type checking takes more time than in proportion to its

@@ -1,8 +1,10 @@
 package conditionrules
 
 import (
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/workwire/workwire/pkg/agent/internal/strategy/plan"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
 
@@ -32,15 +34,10 @@ func complete(kind schema.GroupVersionKind) func(object map[string]any) (result 
 }
 
 func jobComplete(job map[string]any) (bool, string) {
-	status, _ := job["status"].(map[string]any)
-	conditions, _ := status["conditions"].([]any)
-	for _, item := range conditions {
-		c, _ := item.(map[string]any)
-		if (c["type"] == "Complete" || c["type"] == "Failed") && c["status"] == "True" {
-			return true, "Job is finished"
-		}
+	if state, _ := plan.StateOfJob(&unstructured.Unstructured{Object: job}); state == plan.JobRunning {
+		return false, "Job is not finished"
 	}
-	return false, "Job is not finished"
+	return true, "Job is finished"
 }
 
 func podComplete(pod map[string]any) (bool, string) {
