@@ -30,18 +30,15 @@ func (o *options) validateJoin() []error {
 	return nil
 }
 
-// member is the membership of the cluster; the zero value is that of an agent with a transport configuration.
-type member struct{ *membership.Membership }
-
-// join returns once the cluster has a certificate, with the transport configuration set.
-func (o *options) join(ctx context.Context, cluster *rest.Config, running *standby, logger *slog.Logger) (member, error) {
+// join returns the membership of the cluster once it has a certificate, with the transport configuration set; nil for an agent with a file of it.
+func (o *options) join(ctx context.Context, cluster *rest.Config, running *standby, logger *slog.Logger) (*membership.Membership, error) {
 	if o.joinSecret == "" {
-		return member{}, nil
+		return nil, nil
 	}
 	namespace, name, _ := strings.Cut(o.joinSecret, "/") // validated
 	secrets, err := newSecrets(cluster, namespace)
 	if err != nil {
-		return member{}, err
+		return nil, err
 	}
 	m, err := membership.Open(ctx, membership.Config{
 		Secrets: secrets, Name: name, Cluster: wire.ClusterName(o.cluster), Logger: logger,
@@ -50,45 +47,22 @@ func (o *options) join(ctx context.Context, cluster *rest.Config, running *stand
 		},
 	})
 	if err != nil {
-		return member{}, fmt.Errorf("--join-secret=%s: %w", o.joinSecret, err)
+		return nil, fmt.Errorf("--join-secret=%s: %w", o.joinSecret, err)
 	}
 	running.member.Store(m)
 	logger.Info("joining", "cluster", o.cluster, "broker", m.Broker().BrokerHost, "hub", m.Source())
 	if err := m.Join(ctx); err != nil {
-		return member{}, nil //nolint:nilerr // ctx has ended
+		return nil, nil //nolint:nilerr // ctx has ended
 	}
 	o.broker = m.Broker()
 	if o.hubIdentity, err = o.broker.HubIdentity(); err != nil {
-		return member{}, fmt.Errorf("--join-secret=%s: the token: %w", o.joinSecret, err)
+		return nil, fmt.Errorf("--join-secret=%s: the token: %w", o.joinSecret, err)
 	}
-	return member{m}, nil
+	return m, nil
 }
 
 // newSecrets returns the client of the Secrets in a namespace.
 func newSecrets(cluster *rest.Config, namespace string) (membership.Secrets, error) {
 	return kube.NewObjects(cluster, corev1.SchemeGroupVersion.WithResource("secrets"), namespace,
 		func() *corev1.Secret { return &corev1.Secret{} }, func() *corev1.SecretList { return &corev1.SecretList{} })
-}
-
-// run renews the certificate until ctx ends.
-func (m member) run(ctx context.Context) error {
-	if m.Membership == nil {
-		return nil
-	}
-	return m.Run(ctx)
-}
-
-// refused has the certificate renewed that the broker refuses.
-func (m member) refused() {
-	if m.Membership != nil {
-		m.Refused()
-	}
-}
-
-// transport returns the connection of the agent, over which the hub also says when to renew.
-func (m member) transport(connection transport.Transport) transport.Transport {
-	if m.Membership == nil {
-		return connection
-	}
-	return m.Transport(connection)
 }

@@ -262,28 +262,6 @@ func (o *options) readTransport() []error {
 	return nil
 }
 
-// keys are those of an agent, each nil if its flag is not set.
-type keys struct {
-	trusted  *signing.TrustedKeys
-	sign     func(*cloudevents.Event) error
-	unsealer *sealing.Unsealer
-	policy   *policy.File // of the cluster's owner
-}
-
-func (o *options) openKeys(registry prometheus.Registerer, logger *slog.Logger) (k keys, err error) {
-	if k.trusted, err = o.openTrustedKeys(logger); err != nil {
-		return k, err
-	}
-	if k.sign, err = o.openSigner(logger); err != nil {
-		return k, err
-	}
-	if k.unsealer, err = o.openUnsealer(registry, logger); err != nil {
-		return k, err
-	}
-	k.policy, err = o.openPolicy(registry, logger)
-	return k, err
-}
-
 // openTrustedKeys returns the keys to trust; nil to believe all events.
 func (o *options) openTrustedKeys(logger *slog.Logger) (*signing.TrustedKeys, error) {
 	if o.trustedKeys == "" {
@@ -358,7 +336,7 @@ func (o *options) run(ctx context.Context) error {
 	if err := kube.CountRequests(kubeConfig, registry); err != nil {
 		return err
 	}
-	keys, err := o.openKeys(registry, logger)
+	config, err := o.agentConfig(registry, logger)
 	if err != nil {
 		return err
 	}
@@ -389,21 +367,20 @@ func (o *options) run(ctx context.Context) error {
 			if err != nil || ctx.Err() != nil {
 				return err
 			}
-			connection, err := mqtt.New(mqtt.Config{Broker: o.link.keepAlive(o.broker), ClientID: o.clientID, Logger: logger, Registerer: registry, Refused: member.refused})
+			connection, err := mqtt.New(mqtt.Config{Broker: o.link.keepAlive(o.broker), ClientID: o.clientID, Logger: logger, Registerer: registry, Refused: member.Refused})
 			if err != nil {
 				return err
 			}
-			config := o.agentConfig()
-			config.Transport, config.Kube, config.Term, config.Unseal = member.transport(connection), kubeConfig, term, keys.unsealer
-			config.TrustedKeys, config.Sign, config.Policy = keys.trusted, keys.sign, keys.policy
-			config.Audit, config.TracerProvider, config.Registerer, config.Logger = records, traces.TracerProvider(), registry, logger
+			config.BrokerHost, config.Topics = o.hubIdentity, o.broker.Topics
+			config.Transport, config.Kube, config.Term = member.Transport(connection), kubeConfig, term
+			config.Audit, config.TracerProvider = records, traces.TracerProvider()
 			a, err := agent.New(config)
 			if err != nil {
 				return err
 			}
 			running.agent.Store(a)
 			members, ctx := errgroup.WithContext(ctx)
-			members.Go(func() error { return member.run(ctx) })
+			members.Go(func() error { return member.Run(ctx) })
 			members.Go(func() error { return a.Run(ctx) })
 			return members.Wait()
 		})
@@ -411,17 +388,27 @@ func (o *options) run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// agentConfig returns what the flags say.
-func (o *options) agentConfig() agent.Config {
-	return agent.Config{
+// agentConfig returns what the flags say, but for the broker, with the files that they name opened.
+func (o *options) agentConfig(registry prometheus.Registerer, logger *slog.Logger) (c agent.Config, err error) {
+	c = agent.Config{
 		Cluster: wire.ClusterName(o.cluster), ClientID: o.clientID, AgentID: o.agentID, TakesOver: wire.ClusterName(o.takesOver),
-		BrokerHost: o.hubIdentity, Topics: o.broker.Topics,
 		MaxUplink: int(o.maxUplink.Value()), MaxSourceSpecs: o.maxSourceSpecs.Value(),
 		StateDir: o.stateDir, Workers: o.workers, SyncInterval: o.syncInterval, EvictionGrace: o.evictionGrace,
 		DigestInterval: cmp.Or(o.digests(), -1), SignatureMaxAge: cmp.Or(o.signatureMaxAge, -1),
 		MaxFeedbackWatch: cmp.Or(o.maxWatch, -1), WithoutReadiness: !o.readiness, RawFeedback: o.features.Enabled(rawFeedback), MaxJSONRawLength: o.maxRawLength,
-		ExecutorCaches: o.features.Enabled(executorCaches),
+		ExecutorCaches: o.features.Enabled(executorCaches), Registerer: registry, Logger: logger,
 	}
+	if c.TrustedKeys, err = o.openTrustedKeys(logger); err != nil {
+		return c, err
+	}
+	if c.Sign, err = o.openSigner(logger); err != nil {
+		return c, err
+	}
+	if c.Unseal, err = o.openUnsealer(registry, logger); err != nil {
+		return c, err
+	}
+	c.Policy, err = o.openPolicy(registry, logger)
+	return c, err
 }
 
 // standby is the agent of this process, which has none until it leads. A replica on standby is

@@ -24,6 +24,9 @@ type renewal struct {
 // Refused has the certificate renewed because the broker has refused it: its authority may have been replaced while the cluster was away. It
 // returns at once.
 func (m *Membership) Refused() {
+	if m == nil {
+		return
+	}
 	m.mu.Lock()
 	m.refused++
 	pause := min(m.cfg.Patience<<min(m.refused-1, 16), maxRefusalPause)
@@ -59,6 +62,9 @@ func (m *Membership) renewEarly(reason string, pause time.Duration) {
 
 // Transport returns the connection of the agent, over which the hub also says that another authority issues certificates.
 func (m *Membership) Transport(t transport.Transport) transport.Transport {
+	if m == nil {
+		return t
+	}
 	return listening{t, m}
 }
 

@@ -67,7 +67,8 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Membership is that of one cluster. Its methods are safe for concurrent use, but for Join and Run, of which one runs at a time.
+// Membership is that of one cluster. Its methods are safe for concurrent use, but for Join and Run, of which one runs at a time. Run, Refused
+// and Transport of a nil Membership, that of an agent whose certificate somebody else renews, do nothing.
 type Membership struct {
 	cfg Config
 
@@ -202,7 +203,7 @@ func (m *Membership) Join(ctx context.Context) error {
 // Run renews the certificate when two thirds of its life have passed, when another authority issues certificates, and when the broker
 // refuses it, until ctx ends; it returns nil then. Of the latter two it hears by [Membership.Transport] and [Membership.Refused].
 func (m *Membership) Run(ctx context.Context) error {
-	for ctx.Err() == nil {
+	for m != nil && ctx.Err() == nil {
 		due := time.Time{}
 		if cert := m.certificate(); cert != nil {
 			due = RenewAt(cert, rand.Float64()) //nolint:gosec // spreads load
