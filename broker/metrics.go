@@ -112,11 +112,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 			"When the first of the listeners' certificates expires, in seconds since 1970; absent without one.", float64(end.Unix()))
 	}
 	collect(gauge, "memory_bytes", "What session queues have in memory only, against maxTotalMemoryBytes.", float64(stats.TotalMemory))
-	failing := 0.0
-	if c.store.Err() != nil {
-		failing = 1
-	}
-	collect(gauge, "store_failing", "1 while messages cannot be written to disk and are not acknowledged, else 0.", failing)
+	collect(gauge, "store_failing", "1 while messages cannot be written to disk and are not acknowledged, else 0.", oneIf(c.store.Err() != nil))
 	collect(counter, "messages_received_total", "Number of messages accepted from clients, including wills.", float64(stats.Received))
 	collect(counter, "messages_refused_total", "Number of messages refused because the publisher had more than its share of a queue.", float64(stats.Refused))
 	collect(counter, "messages_sent_total", "Number of messages sent to clients, including repetitions.", float64(stats.Sent))
@@ -139,16 +135,8 @@ func (c *collector) collectLimits(ch chan<- prometheus.Metric, collect func(kind
 	collect(gauge, "handshakes_waiting", "Current number of TLS handshakes that wait for their turn.", float64(stats.Handshakes))
 	collect(counter, "throttled_packets_total", "Number of packets before which the broker paused reading from a client that exceeds its rate.", float64(stats.Throttled))
 	collect(counter, "throttled_seconds_total", "Sum of these pauses in seconds.", stats.ThrottledTime.Seconds())
-	failing := 0.0
-	if c.reloader.failing.Load() {
-		failing = 1
-	}
-	collect(gauge, "config_reload_failing", "1 while the configuration file cannot be used and the previous one stays in force, else 0.", failing)
-	draining := 0.0
-	if c.draining.Load() != nil {
-		draining = 1
-	}
-	collect(gauge, "draining", "1 while the broker sends clients to another server, else 0.", draining)
+	collect(gauge, "config_reload_failing", "1 while the configuration file cannot be used and the previous one stays in force, else 0.", oneIf(c.reloader.failing.Load()))
+	collect(gauge, "draining", "1 while the broker sends clients to another server, else 0.", oneIf(c.draining.Load() != nil))
 	labelled := func(name, help, label, value string, n uint64) {
 		ch <- prometheus.MustNewConstMetric(prometheus.NewDesc("workwire_broker_"+name, help, []string{label}, nil), counter, float64(n), value)
 	}
@@ -158,4 +146,12 @@ func (c *collector) collectLimits(ch chan<- prometheus.Metric, collect func(kind
 	for kind, n := range stats.LogLinesLeftOut {
 		labelled("log_lines_left_out_total", "Number of log lines left out by the limit for their kind.", "kind", kind, n)
 	}
+}
+
+// oneIf returns 1 if yes, else 0.
+func oneIf(yes bool) float64 {
+	if yes {
+		return 1
+	}
+	return 0
 }

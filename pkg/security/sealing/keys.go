@@ -164,13 +164,9 @@ func ListKeys(dir string) (keys []ListedKey, err error) {
 		if !isKey {
 			continue
 		}
-		data, err := os.ReadFile(filepath.Join(dir, file.Name()))
-		if err == nil && !clusterShape.MatchString(name) {
+		key, err := readKey(filepath.Join(dir, file.Name()))
+		if !clusterShape.MatchString(name) {
 			err = fmt.Errorf("%q is not the name of a cluster: want a-z, 0-9 and -", name)
-		}
-		var key PublicKey
-		if err == nil {
-			key, err = ParsePublicKey(data)
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", file.Name(), err))
@@ -179,6 +175,14 @@ func ListKeys(dir string) (keys []ListedKey, err error) {
 		keys = append(keys, ListedKey{key, file.Name()})
 	}
 	return keys, errors.Join(errs...)
+}
+
+func readKey(path string) (PublicKey, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return PublicKey{}, err
+	}
+	return ParsePublicKey(data)
 }
 
 var clusterShape = regexp.MustCompile(`^[a-z0-9-]+$`)
@@ -241,20 +245,14 @@ func (s *Sealer) read(name string, before clusterKey) clusterKey {
 	}
 	now := clusterKey{stamp: stamp, key: before.key}
 	var key PublicKey
-	var data []byte
 	if err == nil {
-		data, err = os.ReadFile(path)
-	}
-	if err == nil {
-		key, err = ParsePublicKey(data)
+		key, err = readKey(path)
 	}
 	if err != nil {
-		if before.err == nil || before.err.Error() != err.Error() {
+		if now.err = before.err; now.err == nil || now.err.Error() != err.Error() {
 			s.config.Logger.Error("the key of a cluster cannot be used", "file", path, "former", before.key != nil, "error", err)
 			now.err = err
-			return now
 		}
-		now.err = before.err
 		return now
 	}
 	now.key = &key
