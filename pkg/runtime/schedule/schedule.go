@@ -8,6 +8,8 @@
 //	due.Set(j, now.Add(pause))
 //	...
 //	for j, ok := due.Pop(now); ok; j, ok = due.Pop(now) {
+//		...
+//	}
 package schedule
 
 import (
