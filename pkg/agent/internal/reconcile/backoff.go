@@ -1,7 +1,6 @@
 package reconcile
 
 import (
-	"sync"
 	"time"
 
 	"github.com/workwire/workwire/pkg/agent/internal/object"
@@ -9,7 +8,8 @@ import (
 )
 
 // Bounds of the wait before something that failed is tried again. The wait triples, so that what
-// cannot succeed is tried nine times in the first minute, and once a minute later.
+// cannot succeed is tried nine times in the first minute, and once a minute later. That of a work as a
+// whole doubles, which makes 13.
 const (
 	minRetryDelay = 10 * time.Millisecond
 	maxRetryDelay = time.Minute
@@ -107,35 +107,4 @@ func (rec *reconciliation) rememberRefused(now time.Time) {
 	if len(h.refused) == 0 {
 		h.refused = nil
 	}
-}
-
-// limiter is a rate limiter of a queue that waits as retryDelay says.
-type limiter struct {
-	mu       sync.Mutex
-	failures map[string]int
-}
-
-// When returns how long to wait before name is reconciled again.
-func (l *limiter) When(name string) time.Duration {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.failures == nil {
-		l.failures = map[string]int{}
-	}
-	l.failures[name]++
-	return retryDelay(l.failures[name] - 1)
-}
-
-// Forget ends the backoff of name.
-func (l *limiter) Forget(name string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.failures, name)
-}
-
-// NumRequeues returns the number of failures in a row.
-func (l *limiter) NumRequeues(name string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.failures[name]
 }

@@ -36,25 +36,6 @@ func TestRetryDelay(t *testing.T) {
 	}
 }
 
-func TestLimiter(t *testing.T) {
-	l := &limiter{}
-	for failures := range 5 {
-		if n := l.NumRequeues("a"); n != failures {
-			t.Errorf("%d failures, want %d", n, failures)
-		}
-		if got := l.When("a"); got != retryDelay(failures) {
-			t.Errorf("after %d failures: %v", failures, got)
-		}
-	}
-	if got := l.When("b"); got != minRetryDelay {
-		t.Errorf("another name waits %v", got)
-	}
-	l.Forget("a")
-	if got := l.When("a"); got != minRetryDelay {
-		t.Errorf("after a success: %v", got)
-	}
-}
-
 func TestRefusalWaits(t *testing.T) {
 	now := time.Now()
 	live := &unstructured.Unstructured{Object: map[string]any{}}

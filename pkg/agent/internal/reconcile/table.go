@@ -70,7 +70,8 @@ func NewTable() *Table {
 	}
 	const name = "works"
 	ready := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[string]{Name: name, Queue: fairqueue.New(t.source)})
-	t.queue = workqueue.NewTypedRateLimitingQueueWithConfig(&limiter{}, workqueue.TypedRateLimitingQueueConfig[string]{
+	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](minRetryDelay, maxRetryDelay)
+	t.queue = workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[string]{
 		DelayingQueue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[string]{Name: name, Queue: ready}),
 	})
 	return t
