@@ -278,8 +278,7 @@ func (m *Membership) setStatus(err error) {
 // pause returns how long to wait after a number of failures: refusals need a person, others a moment.
 func (m *Membership) pause(failures int, err error) time.Duration {
 	base := m.cfg.Patience / 4 << min(failures, 6)
-	var refused *Refusal
-	if errors.As(err, &refused) && !refused.Reason.Again() {
+	if refused, ok := errors.AsType[*Refusal](err); ok && !refused.Reason.Again() {
 		base = m.cfg.Patience * 6
 	}
 	return min(base, 30*m.cfg.Patience)/2 + rand.N(min(base, 30*m.cfg.Patience)) //nolint:gosec // spreads load

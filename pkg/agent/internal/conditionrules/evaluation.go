@@ -120,8 +120,7 @@ func (e *evaluation) evaluated(ctx context.Context, rule *workv1.ConditionRule, 
 // text evaluates a message expression.
 func (e *evaluation) text(ctx context.Context, text string, result bool) (string, error) {
 	value, err := e.value(ctx, source{text: text, message: true}, &e.messages, map[string]any{"object": e.object, "result": result})
-	var notCompiled *expression.SyntaxError
-	if errors.As(err, &notCompiled) {
+	if notCompiled, ok := errors.AsType[*expression.SyntaxError](err); ok {
 		return "", errors.New(brief(notCompiled))
 	}
 	if err != nil {

@@ -150,11 +150,7 @@ var conflictManager = regexp.MustCompile(`conflict with "([^"]*)"`)
 // conflicts returns the managers that a server-side apply conflicts with, each with a field; nil if err
 // is no such conflict.
 func conflicts(err error) (managers []string) {
-	var status apierrors.APIStatus
-	if !errors.As(err, &status) || status.Status().Details == nil {
-		return nil
-	}
-	for _, cause := range status.Status().Details.Causes {
+	for _, cause := range plan.Causes(err) {
 		if cause.Type != metav1.CauseTypeFieldManagerConflict {
 			continue
 		}

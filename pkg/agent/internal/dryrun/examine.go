@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -226,15 +225,7 @@ func (s seen) Get(object.Ref) object.Live                 { return s.live }
 func (seen) Learn(object.Ref, *unstructured.Unstructured) {}
 
 func read(ctx context.Context, client rest.Interface, ref object.Ref) (object.Live, error) {
-	obj, err := dynamic.New(client).Resource(ref.GroupVersionResource).Namespace(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
-	switch {
-	case err == nil:
-		return object.Live{State: object.Present, Object: obj}, nil
-	case apierrors.IsNotFound(err):
-		return object.Live{State: object.Absent}, nil
-	default:
-		return object.Live{}, err
-	}
+	return object.Found(dynamic.New(client).Resource(ref.GroupVersionResource).Namespace(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{}))
 }
 
 // dropped returns what would become of the objects that the work has and the manifests do not, and their

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
@@ -59,6 +60,18 @@ type Live struct {
 	// Object is set if and only if State is Present. It must not be changed. An object from a watch
 	// has no managedFields.
 	Object *unstructured.Unstructured
+}
+
+// Found returns what a read of the API server has shown: an object that does not exist is Absent, without an error.
+func Found(obj *unstructured.Unstructured, err error) (Live, error) {
+	switch {
+	case err == nil:
+		return Live{State: Present, Object: obj}, nil
+	case apierrors.IsNotFound(err):
+		return Live{State: Absent}, nil
+	default:
+		return Live{}, err
+	}
 }
 
 // Newer reports whether resource version a is later than b. A version that cannot be compared, as

@@ -126,8 +126,7 @@ func (r *Reconciler) authorize(ctx context.Context, rec *reconciliation, m *stra
 		reviewed.Owned, m = true, &reviewed
 	}
 	recheck, err := r.Executors.Check(ctx, *rec.account, m)
-	var denial *executor.DeniedError
-	if errors.As(err, &denial) && denial.Verb == "get" {
+	if denial, ok := errors.AsType[*executor.DeniedError](err); ok && denial.Verb == "get" {
 		*withheld = err // the right was taken away meanwhile
 	}
 	return clients, recheck, err
@@ -141,8 +140,7 @@ func (r *Reconciler) noteRefusals(rec *reconciliation) {
 	for i := range rec.outcomes {
 		outcome := &rec.outcomes[i]
 		outcome.Err = r.Executors.Refused(*rec.account, rec.manifests[i].Ref, outcome.Err)
-		var denial *executor.DeniedError
-		if errors.As(outcome.Err, &denial) {
+		if denial, ok := errors.AsType[*executor.DeniedError](outcome.Err); ok {
 			rec.requeueWithin(denial.RetryAfter())
 		}
 	}
@@ -268,8 +266,7 @@ func (r *Reconciler) consultPolicy(rec *reconciliation) {
 		if rec.withheld[i] = rec.refusal; rec.refusal == nil {
 			rec.withheld[i] = rec.policy.RefuseObject(ref)
 		}
-		var refused *policy.RefusedError
-		if errors.As(rec.withheld[i], &refused) {
+		if refused, ok := errors.AsType[*policy.RefusedError](rec.withheld[i]); ok {
 			r.metrics.refused.WithLabelValues(refused.Rule).Inc()
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -135,8 +134,7 @@ func (rec *reconciliation) namedRefs() []object.Ref {
 func unknownKinds(manifests []strategy.Manifest) []schema.GroupKind {
 	var unknown []schema.GroupKind
 	for i := range manifests {
-		var err *meta.NoKindMatchError
-		if errors.As(manifests[i].Err, &err) {
+		if err, ok := errors.AsType[*meta.NoKindMatchError](manifests[i].Err); ok {
 			unknown = append(unknown, err.GroupKind)
 		}
 	}
@@ -203,18 +201,14 @@ func (r *Reconciler) read(ctx context.Context, rec *reconciliation, ref object.R
 	if err != nil {
 		return object.Live{}, err
 	}
-	live, err := client.Resource(ref.GroupVersionResource).Namespace(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
-	switch {
-	case err == nil:
-		live.SetManagedFields(nil)
-		return object.Live{State: object.Present, Object: live}, nil
-	case apierrors.IsNotFound(err):
-		return object.Live{State: object.Absent}, nil
-	case rec.account != nil:
-		return object.Live{}, r.Executors.Refused(*rec.account, ref, err)
-	default:
-		return object.Live{}, err
+	live, err := object.Found(client.Resource(ref.GroupVersionResource).Namespace(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{}))
+	if live.Object != nil {
+		live.Object.SetManagedFields(nil)
 	}
+	if rec.account != nil {
+		err = r.Executors.Refused(*rec.account, ref, err)
+	}
+	return live, err
 }
 
 // observed is the object of a manifest before it is applied, and what the manifest's condition

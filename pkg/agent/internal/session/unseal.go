@@ -15,8 +15,7 @@ import (
 func (s *Session) open(e cloudevents.Event, failure error) (wire.Message, error) {
 	opened, err := s.config.Unseal.Open(e)
 	if err != nil {
-		var closed *wire.DecodeError
-		if errors.As(failure, &closed) {
+		if closed, ok := errors.AsType[*wire.DecodeError](failure); ok {
 			err = &wire.DecodeError{Type: closed.Type, Spec: closed.Spec, Question: closed.Question, Err: err}
 		}
 		return nil, err
@@ -92,8 +91,7 @@ func specIn(message wire.Message, err error) *wire.Spec {
 	case *wire.SpecDelta:
 		return &message.Of
 	}
-	var failure *wire.DecodeError
-	if errors.As(err, &failure) {
+	if failure, ok := errors.AsType[*wire.DecodeError](err); ok {
 		return failure.Spec
 	}
 	return nil

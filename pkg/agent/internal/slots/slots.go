@@ -36,9 +36,6 @@ func New(quick int) *Pool {
 	return &Pool{quick: make(chan struct{}, quick), slow: make(chan struct{}, SlowFactor*quick)}
 }
 
-// Max returns how many tasks can run at a time, slow ones included.
-func (p *Pool) Max() int { return cap(p.quick) + cap(p.slow) }
-
 // Acquire waits for a slot, which release frees. It returns the cause of ctx if that ends first.
 // Release must be called once.
 func (p *Pool) Acquire(ctx context.Context) (release func(), err error) {

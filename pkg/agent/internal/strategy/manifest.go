@@ -16,7 +16,6 @@ package strategy
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -101,7 +100,7 @@ func (m *Manifest) Kind() schema.GroupVersionKind {
 // readable. The expressions of ignoreFields spend from b, which may be nil, also those of the manifests returned.
 func Parse(b *budget.Budget, spec *workv1.ManifestWorkSpec, mapping Mapping) []Manifest {
 	manifests := make([]Manifest, len(spec.Workload.Manifests))
-	compiled := &compiledFields{budget: b}
+	compiled := &compiledFields{budget: b, known: map[*workv1.UpdateStrategy]compileResult{}}
 	for i := 0; i < len(manifests) && !b.Deferred(); i++ {
 		manifests[i] = parse(i, &spec.Workload.Manifests[i], mapping)
 		manifests[i].configure(spec, compiled)
@@ -164,18 +163,11 @@ func parse(ordinal int, from *workv1.Manifest, mappingFor Mapping) Manifest {
 
 // decode returns the JSON of a manifest, with numbers as int64 or float64.
 func decode(from *workv1.Manifest) (map[string]any, error) {
-	raw := from.Raw
-	if raw == nil && from.Object != nil {
-		var err error
-		if raw, err = json.Marshal(from.Object); err != nil {
-			return nil, fmt.Errorf("encode the manifest: %w", err)
-		}
-	}
-	if trimmed := bytes.TrimSpace(raw); len(trimmed) == 0 || trimmed[0] != '{' {
+	if trimmed := bytes.TrimSpace(from.Raw); len(trimmed) == 0 || trimmed[0] != '{' {
 		return nil, errors.New("the manifest is not a JSON object; it needs apiVersion, kind and metadata.name")
 	}
 	var content map[string]any
-	if err := utiljson.Unmarshal(raw, &content); err != nil {
+	if err := utiljson.Unmarshal(from.Raw, &content); err != nil {
 		return nil, fmt.Errorf("the manifest is not valid JSON: %w", err)
 	}
 	return content, nil

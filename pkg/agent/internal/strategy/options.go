@@ -106,16 +106,9 @@ func (c *compiledFields) get(strategy *workv1.UpdateStrategy, compile func(*budg
 	result, ok := c.known[strategy]
 	if !ok {
 		result.fields, result.err = compile(c.budget, strategy.ServerSideApply.IgnoreFields)
-		c.set(strategy, result)
+		c.known[strategy] = result
 	}
 	return result.fields, result.err
-}
-
-func (c *compiledFields) set(strategy *workv1.UpdateStrategy, result compileResult) {
-	if c.known == nil {
-		c.known = map[*workv1.UpdateStrategy]compileResult{}
-	}
-	c.known[strategy] = result
 }
 
 // rest is Ignored as it is kept, or why there is none.
@@ -159,7 +152,7 @@ func (m *Manifest) ignoreFields(strategy *workv1.UpdateStrategy, from *workv1.Ma
 		m.Ignored, err = m.without(ignored, from)
 	}
 	if ignore.Exceeded(err) {
-		compiled.set(strategy, compileResult{err: err}) // do not use up the budget again
+		compiled.known[strategy] = compileResult{err: err} // do not use up the budget again
 	}
 	return err
 }

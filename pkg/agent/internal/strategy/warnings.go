@@ -1,7 +1,6 @@
 package strategy
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 
@@ -51,17 +50,10 @@ func describe(id workv1.ResourceIdentifier) string {
 // DuplicateFields returns a warning for each field that a manifest has more than once. Its last
 // value counts.
 func DuplicateFields(from *workv1.Manifest) []string {
-	raw := from.Raw
-	if raw == nil && from.Object != nil {
-		var err error
-		if raw, err = json.Marshal(from.Object); err != nil {
-			return nil // Parse reports it
-		}
-	}
 	var content map[string]any
-	errs, err := kjson.UnmarshalStrict(raw, &content, kjson.DisallowDuplicateFields)
+	errs, err := kjson.UnmarshalStrict(from.Raw, &content, kjson.DisallowDuplicateFields)
 	if err != nil {
-		return nil // as above
+		return nil // Parse reports it
 	}
 	warnings := make([]string, 0, len(errs))
 	for _, err := range errs {

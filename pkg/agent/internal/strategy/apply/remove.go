@@ -22,8 +22,6 @@ type RemovalOutcome struct {
 	Gone bool
 	// Err is nil unless a request failed.
 	Err error
-	// Requests is the number of requests made.
-	Requests int
 }
 
 // Remove removes objects as [plan.NextRemoval] decides, in parallel, and returns one outcome for
@@ -79,15 +77,15 @@ func (a *Applier) remove(ctx context.Context, removal plan.Removal, live object.
 		switch {
 		case apierrors.IsNotFound(err):
 			a.learn(removal.Ref, nil)
-			return RemovalOutcome{Step: plan.Forget, Gone: true, Requests: r.count}
+			return RemovalOutcome{Step: plan.Forget, Gone: true}
 		case step != plan.LookUp && err == nil:
-			return RemovalOutcome{Step: step, Gone: gone, Requests: r.count}
+			return RemovalOutcome{Step: step, Gone: gone}
 		case err != nil && (!apierrors.IsConflict(err) || attempt >= maxAttempts):
-			return RemovalOutcome{Step: step, Err: fmt.Errorf("remove %s: %w", removal.Ref, err), Requests: r.count}
+			return RemovalOutcome{Step: step, Err: fmt.Errorf("remove %s: %w", removal.Ref, err)}
 		}
 		// The object is not known, or not as it was believed to be.
 		if live, err = r.get(ctx); err != nil {
-			return RemovalOutcome{Step: step, Err: fmt.Errorf("remove %s: read it: %w", removal.Ref, err), Requests: r.count}
+			return RemovalOutcome{Step: step, Err: fmt.Errorf("remove %s: read it: %w", removal.Ref, err)}
 		}
 		complete = true
 		a.learn(removal.Ref, live.Object)

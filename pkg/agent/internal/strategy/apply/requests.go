@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -60,14 +59,7 @@ func (r *requests) resourceOf(client rest.Interface) dynamic.ResourceInterface {
 // get reads the object. One that does not exist is Absent, without an error.
 func (r *requests) get(ctx context.Context) (object.Live, error) {
 	r.count++
-	obj, err := r.resource().Get(ctx, r.ref.Name, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err):
-		return object.Live{State: object.Absent}, nil
-	case err != nil:
-		return object.Live{}, err
-	}
-	return object.Live{State: object.Present, Object: obj}, nil
+	return object.Found(r.resource().Get(ctx, r.ref.Name, metav1.GetOptions{}))
 }
 
 // write sends a step. It does not use the dynamic client, which decodes answers twice.

@@ -115,7 +115,7 @@ var immutableTexts = [][]string{
 
 // IsImmutable reports whether all causes of an error are changes of immutable fields.
 func IsImmutable(err error) bool {
-	causes := causesOf(err)
+	causes := Causes(err)
 	for _, cause := range causes {
 		if !slices.ContainsFunc(immutableTexts, func(parts []string) bool {
 			return !slices.ContainsFunc(parts, func(part string) bool { return !strings.Contains(cause.Message, part) })
@@ -128,7 +128,7 @@ func IsImmutable(err error) bool {
 
 // isConflictWith reports whether an apply was refused for fields of these managers only.
 func isConflictWith(err error, managers []string) bool {
-	causes := causesOf(err)
+	causes := Causes(err)
 	for _, cause := range causes {
 		own := slices.ContainsFunc(managers, func(manager string) bool {
 			return strings.HasPrefix(cause.Message, fmt.Sprintf("conflict with %q", manager))
@@ -140,7 +140,8 @@ func isConflictWith(err error, managers []string) bool {
 	return apierrors.IsConflict(err) && len(causes) > 0
 }
 
-func causesOf(err error) []metav1.StatusCause {
+// Causes returns those of an answer of the API server; nil if err is none.
+func Causes(err error) []metav1.StatusCause {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) || status.Status().Details == nil {
 		return nil
