@@ -52,7 +52,7 @@ func (e *Engine) believes(m transport.Message, from sender, message wire.Message
 		e.step(in)
 		refused.Reason = in.reason
 	}
-	if refused.Reason == "" {
+	if err == nil && refused.Reason == "" {
 		return true
 	}
 	e.refuse(m, from, kind, s, refused)
