@@ -1,7 +1,6 @@
 package plane
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,7 +12,6 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/typed/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 
@@ -45,7 +43,7 @@ func (r *runner) apply(ctx context.Context) error {
 	if err := errors.Join(errDefinitions, errObjects, errClient); err != nil {
 		return fmt.Errorf("making a client for %s: %w", r.state.Server(), err)
 	}
-	err = await(ctx, "--apply", func(ctx context.Context) error {
+	err = await(ctx, often, "--apply", func(ctx context.Context) error {
 		list, err := definitions.CustomResourceDefinitions().List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return fmt.Errorf("listing CustomResourceDefinitions: %w", err)
@@ -66,18 +64,7 @@ func (r *runner) apply(ctx context.Context) error {
 // applyPath runs kubectl apply for path and retries while it fails: path may contain the definition
 // of a kind and objects of that kind, and the definition is served a moment after it is applied.
 func (r *runner) applyPath(ctx context.Context, path string) error {
-	var last error
-	err := wait.PollUntilContextCancel(ctx, time.Second, true, func(ctx context.Context) (bool, error) {
-		err := r.applyOnce(ctx, path)
-		if last == nil || err == nil || ctx.Err() == nil { // keep kubectl's error when ctx ends
-			last = err
-		}
-		return err == nil, nil
-	})
-	if err != nil {
-		return fmt.Errorf("waiting for --apply=%s: %w", path, cmp.Or(last, err))
-	}
-	return nil
+	return await(ctx, time.Second, "--apply="+path, func(ctx context.Context) error { return r.applyOnce(ctx, path) })
 }
 
 func (r *runner) applyOnce(ctx context.Context, path string) error {

@@ -9,13 +9,19 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// await calls check every 25 ms until it returns nil. If ctx ends first, the error has what was
-// awaited and the last error of check.
-func await(ctx context.Context, what string, check func(context.Context) error) error {
+// often is the interval of questions to a program that is starting.
+const often = 25 * time.Millisecond
+
+// await calls check at this interval until it returns nil. If ctx ends first, the error has what was awaited and the last
+// error of check from before that.
+func await(ctx context.Context, interval time.Duration, what string, check func(context.Context) error) error {
 	var last error
-	err := wait.PollUntilContextCancel(ctx, 25*time.Millisecond, true, func(ctx context.Context) (bool, error) {
-		last = check(ctx)
-		return last == nil, nil
+	err := wait.PollUntilContextCancel(ctx, interval, true, func(ctx context.Context) (bool, error) {
+		err := check(ctx)
+		if last == nil || ctx.Err() == nil {
+			last = err
+		}
+		return err == nil, nil
 	})
 	if err != nil {
 		return fmt.Errorf("waiting for %s: %w", what, cmp.Or(last, err))

@@ -55,7 +55,7 @@ func awaitMutations(
 			if definition.Spec.Scope == apiextensionsv1.NamespaceScoped {
 				target = objects.Resource(resource).Namespace(metav1.NamespaceDefault)
 			}
-			err := await(ctx, "the policies of "+resource.GroupResource().String(), func(ctx context.Context) error {
+			err := await(ctx, often, "the policies of "+resource.GroupResource().String(), func(ctx context.Context) error {
 				_, err := target.Create(ctx, object, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 				if apierrors.IsServiceUnavailable(err) {
 					return err
@@ -106,7 +106,7 @@ func awaitPolicies(ctx context.Context, client kubernetes.Interface) error {
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("creating the MutatingAdmissionPolicy %s: %w", probe, err)
 	}
-	err = await(ctx, "MutatingAdmissionPolicies", func(ctx context.Context) error {
+	err = await(ctx, often, "MutatingAdmissionPolicies", func(ctx context.Context) error {
 		made, err := client.CoreV1().ConfigMaps(metav1.NamespaceDefault).Create(ctx, &corev1.ConfigMap{ObjectMeta: meta},
 			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		if err == nil && made.Data["in"] != "force" {

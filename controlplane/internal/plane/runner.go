@@ -64,7 +64,7 @@ func (r *runner) start(ctx context.Context) error {
 	if err := r.launch(store); err != nil {
 		return err
 	}
-	err := await(ctx, store.name, func(context.Context) error {
+	err := await(ctx, often, store.name, func(context.Context) error {
 		_, err := os.Stat(r.files.path(socketName(etcdURL)))
 		return err
 	})
@@ -79,7 +79,7 @@ func (r *runner) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := await(ctx, server.name, func(ctx context.Context) error { return serving(ctx, client) }); err != nil {
+	if err := await(ctx, often, server.name, func(ctx context.Context) error { return serving(ctx, client) }); err != nil {
 		return err
 	}
 	for _, p := range controllers(r.config.Role) {
@@ -93,7 +93,7 @@ func (r *runner) start(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := await(ctx, "the controllers", func(ctx context.Context) error {
+	if err := await(ctx, often, "the controllers", func(ctx context.Context) error {
 		if r.config.Role == Hub {
 			return controlled(ctx, client)
 		}

@@ -213,14 +213,14 @@ func On[T Object](c *Cache[T], changed func(before, after T)) Watch {
 	}}
 }
 
-// OnInformer watches an informer that is no [Cache], and that the caller runs. handler may be nil; unread is what [Controller.Ready] returns
-// until all objects have been read.
-func OnInformer(informer cache.SharedInformer, handler cache.ResourceEventHandler, unread error) Watch {
+// OnInformer watches an informer that is no [Cache], and that the caller runs. handler may be nil; unread
+// returns what [Controller.Ready] does until all objects have been read.
+func OnInformer(informer cache.SharedInformer, handler cache.ResourceEventHandler, unread func() error) Watch {
 	ready := func(context.Context) error {
 		if informer.HasSynced() {
 			return nil
 		}
-		return unread
+		return unread()
 	}
 	return Watch{ready: ready, start: func() (<-chan struct{}, func(), error) {
 		if handler == nil {

@@ -163,7 +163,9 @@ func (j *Joins) watch() error {
 		}
 	}
 	j.latest = cache.NewIntegerResourceVersionMutationCache(klog.Background(), j.csrs.GetStore(), j.csrs.GetIndexer(), time.Minute, false)
-	unread := errors.New("tokens and CertificateSigningRequests have not been read yet; the hub needs the rights in docs/join.md")
+	unread := func() error {
+		return errors.New("tokens and CertificateSigningRequests have not been read yet; the hub needs the rights in docs/join.md")
+	}
 	var err error
 	j.queue, err = controller.New(controller.Config[string]{
 		Name: "joins", Reconcile: j.advance, Workers: workers, Backoff: 100 * time.Millisecond, Logger: j.cfg.Logger,

@@ -79,9 +79,21 @@ func New(cfg Config) (*Controller, error) {
 		cache.DefaultWatchErrorHandler(ctx, r, err)
 	})
 	if err == nil {
+		changed := func(object any) {
+			if deleted, ok := object.(cache.DeletedFinalStateUnknown); ok {
+				object = deleted.Obj
+			}
+			if p, ok := object.(*unstructured.Unstructured); ok {
+				c.Add(p.GetName())
+			}
+		}
 		c.Controller, err = controller.New(controller.Config[string]{
 			Name: "clusterprofiles", Reconcile: c.reconcile, Queues: cfg.Queues, Logger: cfg.Logger,
-			Watches: []controller.Watch{controller.On(cfg.Clusters, func(before, after *clusterv1.ManagedCluster) { c.Add(cmp.Or(after, before).Name) })},
+			Watches: []controller.Watch{
+				controller.On(cfg.Clusters, func(before, after *clusterv1.ManagedCluster) { c.Add(cmp.Or(after, before).Name) }),
+				// Profiles that are there already are added, too: a cluster may have gone while nobody looked.
+				controller.OnInformer(c.informer, cache.ResourceEventHandlerFuncs{AddFunc: changed, UpdateFunc: func(_, after any) { changed(after) }, DeleteFunc: changed}, c.unread),
+			},
 		})
 	}
 	if err != nil {
@@ -94,31 +106,12 @@ func New(cfg Config) (*Controller, error) {
 func (c *Controller) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { c.informer.RunWithContext(ctx); return nil })
-	if !cache.WaitForCacheSync(ctx.Done(), c.informer.HasSynced) {
-		return group.Wait()
-	}
 	group.Go(func() error { return c.Controller.Run(ctx) })
-	if c.WaitForSync(ctx) {
-		add := func(object any) {
-			if deleted, ok := object.(cache.DeletedFinalStateUnknown); ok {
-				object = deleted.Obj
-			}
-			if p, ok := object.(*unstructured.Unstructured); ok {
-				c.Add(p.GetName())
-			}
-		}
-		// Profiles that are there already are added, too: a cluster may have gone while nobody looked.
-		_, err := c.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: add, UpdateFunc: func(_, after any) { add(after) }, DeleteFunc: add})
-		group.Go(func() error { return err })
-	}
 	return group.Wait()
 }
 
-// Ready returns why no ClusterProfiles are kept yet; nil once they are.
-func (c *Controller) Ready(ctx context.Context) error {
-	if c.informer.HasSynced() {
-		return c.Controller.Ready(ctx)
-	}
+// unread returns why no ClusterProfiles have been read yet.
+func (c *Controller) unread() error {
 	if err := c.failure.Load(); err != nil {
 		return fmt.Errorf("ClusterProfiles in %s cannot be read; install their definition, deploy/crds/optional, and the rights: %w", c.cfg.Namespace, *err)
 	}
