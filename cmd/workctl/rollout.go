@@ -92,7 +92,7 @@ func followRollout(ctx context.Context, reader *fleet.Reader, namespace, name st
 	case err == nil && untilDone && last.Stopped && !last.Done:
 		return cli.Errorf("the rollout of %s/%s is stopped", namespace, name).
 			Do("mend what the message names, or go back: workctl rollout undo %s -n %s", name, namespace)
-	case err != nil && (wait.Interrupted(err) || errors.Is(err, context.DeadlineExceeded)):
+	case wait.Interrupted(err):
 		return cli.Errorf("the rollout of %s/%s is not done after %s: %s", namespace, name, timeout, last.Line).WithCode(cli.ExitTimeout)
 	}
 	return err

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -96,7 +95,7 @@ func (f *waitFlags) run(ctx context.Context, o *cli.Options, names []string, goa
 	switch {
 	case err == nil:
 		return nil
-	case !wait.Interrupted(err) && !errors.Is(err, context.DeadlineExceeded):
+	case !wait.Interrupted(err):
 		return err
 	}
 	return f.timedOut(o, reader, cluster, left)

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/validation"
+
 	"github.com/workwire/workwire/pkg/wire"
 )
 
@@ -59,7 +61,4 @@ func (g Grant) Validate(now time.Time) error {
 }
 
 // validName reports whether a name is valid as that of a cluster and of a namespace.
-func validName(name wire.ClusterName) bool {
-	return name != "" && len(name) <= 63 && strings.Trim(string(name), "abcdefghijklmnopqrstuvwxyz0123456789-") == "" &&
-		name[0] != '-' && name[len(name)-1] != '-'
-}
+func validName(name wire.ClusterName) bool { return len(validation.IsDNS1123Label(string(name))) == 0 }

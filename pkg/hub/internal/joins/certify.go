@@ -16,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/cert"
 
 	"github.com/workwire/workwire/pkg/apis/workwire/v1alpha1"
 	"github.com/workwire/workwire/pkg/security/certificates"
@@ -129,9 +130,9 @@ func (j *Joins) issued(ctx context.Context, csr *certificatesv1.CertificateSigni
 	if err != nil {
 		return err
 	}
-	cert, err := read(csr.Status.Certificate)
+	chain, err := cert.ParseCertsPEM(csr.Status.Certificate)
 	if err != nil {
-		return err
+		return fmt.Errorf("read the certificate: %w", err)
 	}
 	cluster, ok := j.cfg.Clusters.Latest(types.NamespacedName{Name: string(name)})
 	if !ok {
@@ -142,7 +143,7 @@ func (j *Joins) issued(ctx context.Context, csr *certificatesv1.CertificateSigni
 		return nil
 	}
 	// Noted before the cluster has it: a certificate that is not noted cannot be revoked.
-	notes, added := j.note(allIssued(cluster), cert)
+	notes, added := j.note(allIssued(cluster), chain[0])
 	change := map[string]any{"metadata": map[string]any{"annotations": notes}}
 	if csr.Annotations[v1alpha1.FirstAnnotationKey] == "true" && known.Expires.IsZero() {
 		change["spec"] = map[string]any{"hubAcceptsClient": true}
@@ -163,24 +164,11 @@ func (j *Joins) issued(ctx context.Context, csr *certificatesv1.CertificateSigni
 		return again(err)
 	}
 	if !j.quiet() {
-		j.cfg.Logger.Info("a cluster gets a certificate", "cluster", name, "expires", cert.NotAfter)
+		j.cfg.Logger.Info("a cluster gets a certificate", "cluster", name, "expires", chain[0].NotAfter)
 	}
 	j.metrics.results.WithLabelValues("Issued").Inc()
 	j.publish(ctx, enrolment.Answer{Request: waits.request, Certificate: csr.Status.Certificate, Trust: trust})
 	return nil
-}
-
-// read returns the first certificate of PEM.
-func read(text []byte) (*x509.Certificate, error) {
-	block, _ := pem.Decode(text)
-	if block == nil {
-		return nil, errors.New("the certificate has no PEM")
-	}
-	cert, err := x509.ParseCertificate(block.Bytes)
-	if err != nil {
-		return nil, fmt.Errorf("read the certificate: %w", err)
-	}
-	return cert, nil
 }
 
 // note returns the annotations of a ManagedCluster that has these certificates and gets one more, and whether that is not among them.

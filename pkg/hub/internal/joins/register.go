@@ -17,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/cert"
 
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	"github.com/workwire/workwire/pkg/apis/workwire/v1alpha1"
@@ -151,11 +152,11 @@ func (j *Joins) create(ctx context.Context, p enrolment.Proven, grant *enrolment
 		if certificate, err = j.issue(p.Cluster, parsed.PublicKey.(*ecdsa.PublicKey)); err != nil { // as CheckCSR has found
 			return nil, err
 		}
-		cert, err := read(certificate)
+		chain, err := cert.ParseCertsPEM(certificate)
 		if err != nil {
 			return nil, err
 		}
-		notes, _ := j.note(nil, cert)
+		notes, _ := j.note(nil, chain[0])
 		maps.Copy(cluster.Annotations, notes)
 	}
 	created, err := j.cfg.Writer.ClusterV1().ManagedClusters().Create(ctx, cluster, metav1.CreateOptions{})
