@@ -170,12 +170,7 @@ func (c *Client) Ensure(ctx context.Context, amw *workv1.AppliedManifestWork, hu
 	if err != nil || patch == nil {
 		return amw, err
 	}
-	patched, err := c.patch(ctx, amw, types.MergePatchType, patch)
-	if err != nil {
-		return nil, err
-	}
-	c.drafts.overlay(patched)
-	return patched, nil
+	return c.merge(ctx, amw, patch)
 }
 
 // SetHeld notes on amw why the deletion of its work is held, in one request or none.
@@ -184,13 +179,13 @@ func (c *Client) SetHeld(ctx context.Context, amw *workv1.AppliedManifestWork, r
 	if len(annotations) == 0 {
 		return nil
 	}
-	return c.annotate(ctx, amw, annotations)
+	_, err := c.annotate(ctx, amw, annotations)
+	return err
 }
 
-// annotate sets annotations of amw, and removes those that are nil.
-func (c *Client) annotate(ctx context.Context, amw *workv1.AppliedManifestWork, annotations map[string]any) error {
-	_, err := c.patch(ctx, amw, types.MergePatchType, map[string]any{"metadata": map[string]any{"uid": amw.UID, "annotations": annotations}})
-	return err
+// annotate sets annotations of amw, removes those that are nil, and returns amw in its new state.
+func (c *Client) annotate(ctx context.Context, amw *workv1.AppliedManifestWork, annotations map[string]any) (*workv1.AppliedManifestWork, error) {
+	return c.merge(ctx, amw, map[string]any{"metadata": map[string]any{"uid": amw.UID, "annotations": annotations}})
 }
 
 // Delete deletes amw and returns it in its new state, or nil if it does not exist any more. Its
@@ -240,7 +235,7 @@ func (c *Client) RemoveFinalizer(ctx context.Context, amw *workv1.AppliedManifes
 }
 
 func (c *Client) setFinalizers(ctx context.Context, amw *workv1.AppliedManifestWork, finalizers []string) (*workv1.AppliedManifestWork, error) {
-	return c.patch(ctx, amw, types.MergePatchType, map[string]any{"metadata": map[string]any{
+	return c.merge(ctx, amw, map[string]any{"metadata": map[string]any{
 		"uid": amw.UID, "resourceVersion": amw.ResourceVersion, "finalizers": finalizers,
 	}})
 }
@@ -253,6 +248,15 @@ func (c *Client) get(ctx context.Context, name string) (*workv1.AppliedManifestW
 	c.view.Learn(amw)
 	c.drafts.overlay(amw)
 	return amw, nil
+}
+
+// merge makes a merge patch, and returns amw in its new state.
+func (c *Client) merge(ctx context.Context, amw *workv1.AppliedManifestWork, patch map[string]any) (*workv1.AppliedManifestWork, error) {
+	patched, err := c.patch(ctx, amw, types.MergePatchType, patch)
+	if err == nil {
+		c.drafts.overlay(patched)
+	}
+	return patched, err
 }
 
 func (c *Client) patch(ctx context.Context, amw *workv1.AppliedManifestWork, kind types.PatchType, patch any, subresources ...string) (*workv1.AppliedManifestWork, error) {

@@ -5,8 +5,6 @@ import (
 	"strconv"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/types"
-
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
 
@@ -44,12 +42,5 @@ func (o Order) String() string {
 
 // SetOrder stores how far an order has come, and returns amw in its new state.
 func (c *Client) SetOrder(ctx context.Context, amw *workv1.AppliedManifestWork, order Order) (*workv1.AppliedManifestWork, error) {
-	patched, err := c.patch(ctx, amw, types.MergePatchType, map[string]any{"metadata": map[string]any{
-		"uid": amw.UID, "annotations": map[string]any{OrderAnnotation: order.String()},
-	}})
-	if err != nil {
-		return nil, err
-	}
-	c.drafts.overlay(patched)
-	return patched, nil
+	return c.annotate(ctx, amw, map[string]any{OrderAnnotation: order.String()})
 }

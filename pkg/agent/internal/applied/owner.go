@@ -87,7 +87,7 @@ func (c *Client) WriteClusterName(ctx context.Context) error {
 		named = named || name != ""
 		switch {
 		case name != "" && name != string(owner.Cluster):
-			err := c.annotate(ctx, amw, map[string]any{ClusterAnnotation: string(owner.Cluster), UIDAnnotation: nil})
+			_, err := c.annotate(ctx, amw, map[string]any{ClusterAnnotation: string(owner.Cluster), UIDAnnotation: nil})
 			if err != nil && !apierrors.IsNotFound(err) {
 				return err
 			}
@@ -98,7 +98,7 @@ func (c *Client) WriteClusterName(ctx context.Context) error {
 	if named || oldest == nil {
 		return nil
 	}
-	if err := c.annotate(ctx, oldest, map[string]any{ClusterAnnotation: string(owner.Cluster)}); !apierrors.IsNotFound(err) {
+	if _, err := c.annotate(ctx, oldest, map[string]any{ClusterAnnotation: string(owner.Cluster)}); !apierrors.IsNotFound(err) {
 		return err
 	}
 	return nil

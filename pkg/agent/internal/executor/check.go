@@ -77,14 +77,9 @@ type cachedDecision struct {
 //
 // While nothing changes, decisions come from the cache.
 func (e *Executor[K]) Check(ctx context.Context, account Account, m *strategy.Manifest) (recheck time.Duration, err error) {
-	now := time.Now()
-	q := query{ref: m.Ref, owned: m.Owned}
-	d, recheck, err := e.decide(ctx, account, q, now)
-	if err != nil || !d.allowed() {
-		return recheck, denial(account, q, d, err)
-	}
-	if !Escalates(m.Ref) {
-		return recheck, nil
+	now, q := time.Now(), query{ref: m.Ref, owned: m.Owned}
+	if recheck, err = e.may(ctx, account, q, now); err != nil || !Escalates(m.Ref) {
+		return recheck, err
 	}
 	body, err := creation(m)
 	if err != nil {
@@ -104,7 +99,7 @@ func (e *Executor[K]) Check(ctx context.Context, account Account, m *strategy.Ma
 // MayRead decides whether account may get an object. The results are those of [Executor.Check],
 // except that recheck is 0 also while the watches report changes of what was allowed.
 func (e *Executor[K]) MayRead(ctx context.Context, account Account, ref object.Ref) (recheck time.Duration, err error) {
-	recheck, err = e.may(ctx, account, ref, verbGet)
+	recheck, err = e.may(ctx, account, query{ref: ref, verb: verbGet}, time.Now())
 	if err == nil && recheck > authorizerLag && e.watching() {
 		return 0, nil
 	}
@@ -113,13 +108,12 @@ func (e *Executor[K]) MayRead(ctx context.Context, account Account, ref object.R
 
 // MayPatch decides whether account may patch an object. The results are those of [Executor.Check].
 func (e *Executor[K]) MayPatch(ctx context.Context, account Account, ref object.Ref) (recheck time.Duration, err error) {
-	return e.may(ctx, account, ref, verbPatch)
+	return e.may(ctx, account, query{ref: ref, verb: verbPatch}, time.Now())
 }
 
-// may decides on one verb. The results are those of [Executor.Check].
-func (e *Executor[K]) may(ctx context.Context, account Account, ref object.Ref, verb string) (recheck time.Duration, err error) {
-	q := query{ref: ref, verb: verb}
-	d, recheck, err := e.decide(ctx, account, q, time.Now())
+// may decides on the verbs of q. The results are those of [Executor.Check].
+func (e *Executor[K]) may(ctx context.Context, account Account, q query, now time.Time) (recheck time.Duration, err error) {
+	d, recheck, err := e.decide(ctx, account, q, now)
 	if err != nil || !d.allowed() {
 		return recheck, denial(account, q, d, err)
 	}

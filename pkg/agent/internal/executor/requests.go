@@ -26,17 +26,16 @@ func (e *Executor[K]) review(ctx context.Context, account Account, q query) (dec
 			}
 			continue
 		}
-		status, err := e.postReview(ctx, authorizationv1.SubjectAccessReviewSpec{
-			User:   account.String(),
-			Groups: account.Groups(),
-			ResourceAttributes: &authorizationv1.ResourceAttributes{
-				Verb: verb, Group: q.ref.Group, Version: q.ref.Version, Resource: q.ref.Resource,
-				Namespace: q.ref.Namespace, Name: q.ref.Name,
-			},
-		})
-		if err != nil {
+		review := authorizationv1.SubjectAccessReview{
+			TypeMeta: metav1.TypeMeta{APIVersion: authorizationv1.SchemeGroupVersion.String(), Kind: "SubjectAccessReview"},
+			Spec: authorizationv1.SubjectAccessReviewSpec{User: account.String(), Groups: account.Groups(), ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Verb: verb, Group: q.ref.Group, Version: q.ref.Version, Resource: q.ref.Resource, Namespace: q.ref.Namespace, Name: q.ref.Name,
+			}},
+		}
+		if err := e.post(ctx, "subjectaccessreviews", &review); err != nil {
 			return decision{}, fmt.Errorf("ask whether the executor %s may %s %s, by a SubjectAccessReview: %w", account, verb, q.ref, err)
 		}
+		status := review.Status
 		if status.Allowed && !status.Denied {
 			continue
 		}
@@ -45,16 +44,6 @@ func (e *Executor[K]) review(ctx context.Context, account Account, q query) (dec
 		return decision{denied: verb, reason: cmp.Or(status.Reason, status.EvaluationError)}, nil
 	}
 	return decision{}, nil
-}
-
-func (e *Executor[K]) postReview(
-	ctx context.Context, spec authorizationv1.SubjectAccessReviewSpec,
-) (authorizationv1.SubjectAccessReviewStatus, error) {
-	review := authorizationv1.SubjectAccessReview{
-		TypeMeta: metav1.TypeMeta{APIVersion: authorizationv1.SchemeGroupVersion.String(), Kind: "SubjectAccessReview"}, Spec: spec,
-	}
-	err := e.post(ctx, "subjectaccessreviews", &review)
-	return review.Status, err
 }
 
 // post creates a review, and replaces it by the answer.

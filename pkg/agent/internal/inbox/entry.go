@@ -186,7 +186,7 @@ func (e *Entry) size() int64 {
 func (b *Inbox) fullRefusal(in *wire.Spec) Refusal {
 	return Refusal{
 		Generation: in.Generation, ContentHash: in.ContentHash, Reason: workv1.ReasonTooManySpecs,
-		Message: fmt.Sprintf("the agent holds as many specs of source %s as it may, %d bytes: delete works of this cluster, or raise --max-source-specs of the agent", in.Source, b.max),
+		Message: fmt.Sprintf("the agent holds as many specs of source %s as it may, %d bytes: delete works of this cluster, or raise --max-source-specs of the agent", in.Source, b.config.MaxSource),
 	}
 }
 

@@ -150,7 +150,7 @@ func (b *Inbox) DecideDisowned(source wire.SourceID, now time.Time) Decision {
 	a.held = 0
 	b.mu.Unlock()
 	for _, key := range d.Keys {
-		b.changed(key)
+		b.config.Changed(key)
 	}
 	return d
 }
@@ -178,7 +178,7 @@ func (b *Inbox) Release(key Key) bool {
 	}
 	b.mu.Unlock()
 	if held {
-		b.changed(key)
+		b.config.Changed(key)
 	}
 	return held
 }

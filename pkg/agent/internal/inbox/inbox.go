@@ -35,6 +35,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/lru"
 
 	"github.com/workwire/workwire/pkg/agent/internal/store"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
@@ -89,19 +90,14 @@ type Change struct {
 // Inbox holds works. All methods are safe for concurrent use and cost O(1) unless they say
 // otherwise.
 type Inbox struct {
-	store   *statestore.Store
-	unseal  *sealing.Unsealer
-	max     int64
-	proofs  bool
-	changed func(Key)
-	logger  *slog.Logger
+	config Config
 
 	mu          sync.Mutex
 	works       map[wire.SourceID]*sourceWorks
 	answers     map[wire.SourceID]*answer // of sources that have disowned works
-	past        past
-	count, held int    // works, and those of them whose deletion is held
-	labels      latest // of entries
+	past        *lru.Cache                // of maxPast works that were deleted, with the generation of the deletion
+	count, held int                       // works, and those of them whose deletion is held
+	labels      latest                    // of entries
 	annotations latest
 }
 
@@ -126,16 +122,8 @@ type work struct {
 
 // New returns an empty Inbox.
 func New(c Config) *Inbox {
-	return &Inbox{
-		store:   c.Store,
-		unseal:  c.Unseal,
-		max:     c.MaxSource,
-		proofs:  c.Proofs,
-		changed: c.Changed,
-		logger:  cmp.Or(c.Logger, slog.Default()),
-		works:   map[wire.SourceID]*sourceWorks{},
-		answers: map[wire.SourceID]*answer{},
-	}
+	c.Logger = cmp.Or(c.Logger, slog.Default())
+	return &Inbox{config: c, works: map[wire.SourceID]*sourceWorks{}, answers: map[wire.SourceID]*answer{}, past: lru.New(maxPast)}
 }
 
 // Put applies a spec event, which may be a deletion, as [Decide] says. stored is called once, when
@@ -150,11 +138,11 @@ func (b *Inbox) Put(in *wire.Spec, stored func(error)) Change {
 	b.mu.Lock()
 	current := b.find(key)
 	change.Verdict = Decide(current.snapshot(), in)
-	if change.Verdict == Added && b.past.has(in) {
+	if change.Verdict == Added && b.isPast(in) {
 		change.Verdict = Older
 	}
 	if in.IsDeletion() {
-		if change.Verdict == Deletion && current.entry.Deleting == nil && isEarly(current.entry, in, b.proofs) {
+		if change.Verdict == Deletion && current.entry.Deleting == nil && isEarly(current.entry, in, b.config.Proofs) {
 			change.Verdict, change.Ask = current.putOff(time.Now())
 		}
 		b.putDeletion(current, in, change.Verdict)
@@ -183,7 +171,7 @@ func (b *Inbox) Put(in *wire.Spec, stored func(error)) Change {
 	b.mu.Unlock()
 
 	if cleared {
-		b.changed(key)
+		b.config.Changed(key)
 	}
 	b.notify(change, stored)
 	return change
@@ -197,7 +185,7 @@ func (b *Inbox) Distrust(key Key, reason string) {
 	changed := current != nil && current.entry.Distrust == "" && b.distrust(current, reason)
 	b.mu.Unlock()
 	if changed {
-		b.changed(key)
+		b.config.Changed(key)
 	}
 }
 
@@ -236,7 +224,7 @@ func (b *Inbox) Resolve(d *wire.SpecDelta) (*wire.Spec, error) {
 }
 
 // Barrier calls stored once all changes before it are on disk, as [Inbox.Put] does.
-func (b *Inbox) Barrier(stored func(error)) { b.store.Barrier(stored) }
+func (b *Inbox) Barrier(stored func(error)) { b.config.Store.Barrier(stored) }
 
 // putDeletion applies the verdict on a deletion of current. b.mu must be held.
 func (b *Inbox) putDeletion(current *work, in *wire.Spec, verdict Verdict) {
@@ -274,7 +262,7 @@ func (b *Inbox) refuse(current *work, in *wire.Spec, refusal Refusal) Verdict {
 	switch verdict {
 	case Refused:
 		e := refusedEntry(current.snapshot(), in, refusal)
-		if b.room(e) < -b.max/4 { // refusals have a quarter more
+		if b.room(e) < -b.config.MaxSource/4 { // refusals have a quarter more
 			return Full
 		}
 		b.save(e)
@@ -287,13 +275,13 @@ func (b *Inbox) refuse(current *work, in *wire.Spec, refusal Refusal) Verdict {
 // notify notifies the workers, and has stored called once the change is on disk.
 func (b *Inbox) notify(change Change, stored func(error)) {
 	if change.Verdict.Changes() {
-		b.changed(change.Key)
+		b.config.Changed(change.Key)
 	}
 	if change.Superseded != nil {
-		b.changed(*change.Superseded)
+		b.config.Changed(*change.Superseded)
 	}
 	if stored != nil {
-		b.store.Barrier(stored)
+		b.config.Store.Barrier(stored)
 	}
 }
 
@@ -388,13 +376,13 @@ func (b *Inbox) Forget(key Key) (again bool) {
 	if current != nil {
 		b.delete(current.entry)
 		if current.entry.Deleting != nil {
-			b.past.add(key, current.entry.Generation)
+			b.past.Add(key, current.entry.Generation)
 		}
 		again = current.specAfterDeletion
 	}
 	b.mu.Unlock()
 	if current != nil {
-		b.changed(key)
+		b.config.Changed(key)
 	}
 	return again
 }
@@ -452,7 +440,7 @@ func (w *work) snapshot() *Entry {
 // save sets the entry of a work in memory and on disk.
 func (b *Inbox) save(e *Entry) (superseded *Key) {
 	superseded = b.set(e)
-	b.store.Put(store.Specs, e.StoreKey(), func() ([]byte, error) { return e.encode(b.unseal) })
+	b.config.Store.Put(store.Specs, e.StoreKey(), func() ([]byte, error) { return e.encode(b.config.Unseal) })
 	return superseded
 }
 
@@ -497,10 +485,10 @@ func (b *Inbox) set(e *Entry) (superseded *Key) {
 // room returns how many bytes of its source are left once e is held, negative if it does not fit. An entry that is no larger
 // than what it replaces always fits.
 func (b *Inbox) room(e *Entry) int64 {
-	if b.max == 0 {
+	if b.config.MaxSource == 0 {
 		return math.MaxInt64
 	}
-	size, left := e.size(), b.max
+	size, left := e.size(), b.config.MaxSource
 	if s := b.works[e.Source]; s != nil {
 		left -= s.size
 	}
@@ -546,5 +534,5 @@ func (b *Inbox) delete(e *Entry) {
 	if e.Hold != nil {
 		b.held--
 	}
-	b.store.Delete(store.Specs, e.StoreKey())
+	b.config.Store.Delete(store.Specs, e.StoreKey())
 }

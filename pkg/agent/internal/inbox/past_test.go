@@ -10,8 +10,8 @@ import (
 )
 
 func TestPast(t *testing.T) {
-	p := &past{}
-	p.add(Key{"hub", "a"}, 4)
+	b := New(Config{Changed: func(Key) {}})
+	b.past.Add(Key{"hub", "a"}, wire.Generation(4))
 	for name, c := range map[string]struct {
 		in   wire.Spec
 		want bool
@@ -23,16 +23,16 @@ func TestPast(t *testing.T) {
 		"of another source":         {wire.Spec{UID: "a", Source: "sdk", Generation: 3, SourceIdentity: "one", Action: wire.Update}, false},
 		"of another work":           {wire.Spec{UID: "b", Source: "hub", Generation: 3, SourceIdentity: "one", Action: wire.Update}, false},
 	} {
-		if got := p.has(&c.in); got != c.want {
+		if got := b.isPast(&c.in); got != c.want {
 			t.Errorf("%s: %t, want %t", name, got, c.want)
 		}
 	}
 	for i := range 2 * maxPast {
-		p.add(Key{"hub", types.UID(fmt.Sprint(i))}, 1)
-		p.add(Key{"hub", types.UID(fmt.Sprint(i))}, 2)
+		b.past.Add(Key{"hub", types.UID(fmt.Sprint(i))}, wire.Generation(1))
+		b.past.Add(Key{"hub", types.UID(fmt.Sprint(i))}, wire.Generation(2))
 	}
-	if len(p.deletions) != maxPast || len(p.order) != maxPast {
-		t.Errorf("%d deletions are remembered, in an order of %d", len(p.deletions), len(p.order))
+	if b.past.Len() != maxPast {
+		t.Errorf("%d deletions are remembered", b.past.Len())
 	}
 }
 

@@ -100,13 +100,13 @@ func decode(data []byte, unseal *sealing.Unsealer) (*Entry, error) {
 func (b *Inbox) Load() error {
 	var keys []Key
 	b.mu.Lock()
-	err := b.store.Each(store.Specs, func(storeKey string, value []byte) error {
-		e, err := decode(value, b.unseal)
+	err := b.config.Store.Each(store.Specs, func(storeKey string, value []byte) error {
+		e, err := decode(value, b.config.Unseal)
 		if err == nil && e.StoreKey() != storeKey {
 			err = errors.New("the entry is stored under the key of another work")
 		}
 		if err != nil {
-			b.logger.Error("stored work cannot be read, requesting it again", "key", storeKey, "error", err)
+			b.config.Logger.Error("stored work cannot be read, requesting it again", "key", storeKey, "error", err)
 			return nil
 		}
 		b.set(e)
@@ -118,7 +118,7 @@ func (b *Inbox) Load() error {
 		return fmt.Errorf("load works: %w", err)
 	}
 	for _, key := range keys {
-		b.changed(key)
+		b.config.Changed(key)
 	}
 	return nil
 }

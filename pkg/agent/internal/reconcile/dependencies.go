@@ -82,15 +82,6 @@ func (t *Table) standingOf(name string) standing {
 	return standing{}
 }
 
-// takeRecheck reports, once, whether e may have come to depend on itself, or no longer does.
-func (t *Table) takeRecheck(e *entry) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	recheck := e.recheck
-	e.recheck = false
-	return recheck
-}
-
 // followDependencies sets what rec depends on.
 func (r *Reconciler) followDependencies(rec *reconciliation) {
 	work, h := rec.work, rec.history()
@@ -104,7 +95,7 @@ func (r *Reconciler) followDependencies(rec *reconciliation) {
 		h.cycle = ""
 		return
 	}
-	if r.Table.takeRecheck(rec.entry) || rec.changed {
+	if r.Table.take(&rec.entry.recheck) || rec.changed {
 		h.cycle = cycleMessage(order.Cycle(work.Meta.Name, func(name string) []string { return r.dependsOn(work, name) }))
 	}
 }

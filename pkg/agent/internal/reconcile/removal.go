@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -79,13 +80,13 @@ func (r *Reconciler) removeObjects(ctx context.Context, h *history, resources []
 
 // err joins the errors of the objects that were tried.
 func (r *removals) err() error {
-	var tried []apply.RemovalOutcome
+	var errs []error
 	for i, outcome := range r.outcomes {
 		if !r.waiting[i] {
-			tried = append(tried, outcome)
+			errs = append(errs, outcome.Err)
 		}
 	}
-	return removalErrors(tried)
+	return errors.Join(errs...)
 }
 
 // pending reports whether an object is not gone yet.

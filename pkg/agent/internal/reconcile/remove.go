@@ -2,7 +2,6 @@ package reconcile
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -14,7 +13,6 @@ import (
 	"github.com/workwire/workwire/pkg/agent/internal/executor"
 	"github.com/workwire/workwire/pkg/agent/internal/inbox"
 	"github.com/workwire/workwire/pkg/agent/internal/object"
-	"github.com/workwire/workwire/pkg/agent/internal/strategy/apply"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/security/audit"
 )
@@ -106,13 +104,4 @@ func (r *Reconciler) pollInterval(refs []object.Ref) time.Duration {
 		}
 	}
 	return 0
-}
-
-// removalErrors joins the errors of removals.
-func removalErrors(removals []apply.RemovalOutcome) error {
-	var errs []error
-	for i := range removals {
-		errs = append(errs, removals[i].Err)
-	}
-	return errors.Join(errs...)
 }

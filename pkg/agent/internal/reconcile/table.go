@@ -25,11 +25,9 @@ import (
 type Table struct {
 	queue workqueue.TypedRateLimitingInterface[string]
 
-	mu       sync.Mutex // guards the maps and the fields of entry that say so
-	entries  map[string]*entry
-	names    map[inbox.Key]string                  // index of entry.keys
-	awaiting map[schema.GroupKind]sets.Set[string] // index of entry.awaited
-
+	mu         sync.Mutex // guards the maps and the fields of entry that say so
+	entries    map[string]*entry
+	names      map[inbox.Key]string        // index of entry.keys
 	dependents map[string]sets.Set[string] // index of entry.dependsOn
 }
 
@@ -44,7 +42,7 @@ type entry struct {
 	retry     bool                  // refused manifests are tried now
 	dependsOn []string              // names that it waits for
 	standing  standing              // for those that depend on it
-	recheck   bool                  // whether it depends on itself
+	recheck   bool                  // it may have come to depend on itself, or does no longer
 	holding   bool                  // events are held back in pending
 	pending   map[object.Ref]string // newest resource version of each changed object
 
@@ -63,11 +61,7 @@ type interest struct {
 
 // NewTable returns an empty table.
 func NewTable() *Table {
-	t := &Table{
-		entries:  map[string]*entry{},
-		names:    map[inbox.Key]string{},
-		awaiting: map[schema.GroupKind]sets.Set[string]{}, dependents: map[string]sets.Set[string]{},
-	}
+	t := &Table{entries: map[string]*entry{}, names: map[inbox.Key]string{}, dependents: map[string]sets.Set[string]{}}
 	const name = "works"
 	ready := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[string]{Name: name, Queue: fairqueue.New(t.source)})
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](minRetryDelay, maxRetryDelay)
@@ -110,24 +104,21 @@ func (t *Table) AppliedManifestWorkChanged(name, version string) {
 
 // KindChanged retries the works that wait for kind.
 func (t *Table) KindChanged(kind schema.GroupKind) {
-	t.mu.Lock()
-	names := t.awaiting[kind].UnsortedList()
-	t.mu.Unlock()
-	for _, name := range names {
-		t.mu.Lock()
-		t.entry(name).retry = true
-		t.mu.Unlock()
-		t.retryNow(name)
-	}
+	t.retry(func(e *entry) bool { return slices.Contains(e.awaited, kind) })
 }
 
 // PolicyChanged retries all works: what the owner of the cluster allows has changed, for any of them.
-func (t *Table) PolicyChanged() {
+func (t *Table) PolicyChanged() { t.retry(func(*entry) bool { return true }) }
+
+// retry retries some works, also their refused manifests.
+func (t *Table) retry(which func(*entry) bool) {
+	var names []string
 	t.mu.Lock()
-	names := make([]string, 0, len(t.entries))
 	for name, e := range t.entries {
-		e.retry = true
-		names = append(names, name)
+		if which(e) {
+			e.retry = true
+			names = append(names, name)
+		}
 	}
 	t.mu.Unlock()
 	for _, name := range names {
@@ -135,13 +126,13 @@ func (t *Table) PolicyChanged() {
 	}
 }
 
-// takeRetry reports whether refused manifests are to be tried now, once.
-func (t *Table) takeRetry(e *entry) bool {
+// take returns a flag of an entry, and takes it down.
+func (t *Table) take(flag *bool) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	retry := e.retry
-	e.retry = false
-	return retry
+	was := *flag
+	*flag = false
+	return was
 }
 
 // retryNow enqueues name and resets its backoff.
@@ -215,18 +206,7 @@ func (t *Table) release(e *entry) {
 func (t *Table) await(e *entry, kinds []schema.GroupKind) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, kind := range e.awaited {
-		if names := t.awaiting[kind].Delete(e.name); names.Len() == 0 {
-			delete(t.awaiting, kind)
-		}
-	}
 	e.awaited = kinds
-	for _, kind := range kinds {
-		if t.awaiting[kind] == nil {
-			t.awaiting[kind] = sets.Set[string]{}
-		}
-		t.awaiting[kind].Insert(e.name)
-	}
 }
 
 // holdEvents holds the events of e's objects from now on.

@@ -67,8 +67,7 @@ type Mapper struct {
 	config Config
 
 	mu         sync.Mutex
-	names      map[string]schema.GroupKind // of established CustomResourceDefinitions
-	defined    map[schema.GroupKind]definition
+	defined    map[schema.GroupKind]definition // by established CustomResourceDefinitions
 	removed    map[schema.GroupKind]time.Time
 	discovered map[schema.GroupVersion]*discovery
 }
@@ -101,7 +100,6 @@ func New(cfg Config) (*Mapper, error) {
 	}
 	return &Mapper{
 		config:     cfg,
-		names:      map[string]schema.GroupKind{},
 		defined:    map[schema.GroupKind]definition{},
 		removed:    map[schema.GroupKind]time.Time{},
 		discovered: map[schema.GroupVersion]*discovery{},
