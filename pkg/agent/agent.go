@@ -153,9 +153,11 @@ func (a *Agent) newSession(topics wire.AgentTopics) (err error) {
 	if err != nil {
 		return err
 	}
-	gate, err := a.newGate()
-	if err != nil {
-		return err
+	var gate *trust.Gate // nil believes all
+	if config.TrustedKeys != nil {
+		if gate, err = trust.New(trust.Config{Keys: config.TrustedKeys, MaxAge: config.SignatureMaxAge, Registerer: config.Registerer}); err != nil {
+			return err
+		}
 	}
 	a.session, err = session.New(session.Config{
 		Cluster: config.Cluster, ClientID: config.ClientID, Topics: topics, Transport: config.Transport, Trust: gate, Sign: config.Sign, Unseal: config.Unseal,
@@ -168,16 +170,6 @@ func (a *Agent) newSession(topics wire.AgentTopics) (err error) {
 		Audit: config.Audit, Registerer: config.Registerer, Logger: config.Logger,
 	})
 	return err
-}
-
-// newGate returns what decides which events are believed; nil to believe all.
-func (a *Agent) newGate() (*trust.Gate, error) {
-	if a.config.TrustedKeys == nil {
-		return nil, nil
-	}
-	return trust.New(trust.Config{
-		Keys: a.config.TrustedKeys, MaxAge: a.config.SignatureMaxAge, Registerer: a.config.Registerer,
-	})
 }
 
 // newReconciler makes the steps that are connected to the cluster.
@@ -212,10 +204,8 @@ func (a *Agent) newReconciler(topics wire.AgentTopics, clients clients) error {
 		return err
 	}
 	recorder := newEvents(clients.dynamic)
-	a.watches = []runner{mapper.Run, amws.Run, objects.Run, named.Run, executors.Run, recorder.Run, a.describe(clients.raw)}
-	if config.Policy != nil {
-		a.watches = append(a.watches, func(ctx context.Context) error { return config.Policy.Run(ctx, table.PolicyChanged) })
-	}
+	a.watches = []runner{mapper.Run, amws.Run, objects.Run, named.Run, executors.Run, recorder.Run, a.describe(clients.raw),
+		func(ctx context.Context) error { return config.Policy.Run(ctx, table.PolicyChanged) }}
 	applier, err := apply.New(apply.Config{
 		Client: clients.raw, Cache: objects, AgentHash: hash, FieldManager: workv1.DefaultFieldManager, NotServed: mapper.Forget,
 	})

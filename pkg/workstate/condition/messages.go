@@ -34,6 +34,14 @@ func Cut(message string, limit int) string {
 	return strings.ToValidUTF8(message[:limit-len(note)], "") + note
 }
 
+// Shorten returns text as at most limit bytes, of which limit must be more than 3. One that is cut ends with "…".
+func Shorten(text string, limit int) string {
+	if len(text) <= limit {
+		return text
+	}
+	return strings.ToValidUTF8(text[:limit-len("…")], "") + "…"
+}
+
 // CutEvaluated cuts the messages that the rules of one manifest have set, in a work with this number
 // of manifests. It bounds what is kept until [WorkStatus].
 func CutEvaluated(conditions []metav1.Condition, manifests int) {

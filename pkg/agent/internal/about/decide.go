@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	"github.com/workwire/workwire/pkg/wire"
@@ -30,24 +31,11 @@ type facts struct {
 type nodes struct {
 	count                     int
 	capacity, allocatable     map[string]resource.Quantity // nil: nodes may not be read
-	platforms, regions, zones set
+	platforms, regions, zones sets.Set[string]
 }
 
-type set map[string]bool
-
-// add adds a value that is not empty.
-func (s *set) add(value string) {
-	if value == "" {
-		return
-	}
-	if *s == nil {
-		*s = set{}
-	}
-	(*s)[value] = true
-}
-
-// text returns the values, in order.
-func (s set) text() string { return strings.Join(slices.Sorted(maps.Keys(s)), ",") }
+// text returns the values that are not empty, in order.
+func text(values sets.Set[string]) string { return strings.Join(sets.List(values.Delete("")), ",") }
 
 // node is what matters of a Node.
 type node struct {
@@ -70,10 +58,10 @@ type node struct {
 func (n *nodes) add(of node) {
 	n.count++
 	n.capacity, n.allocatable = sum(n.capacity, of.Status.Capacity), sum(n.allocatable, of.Status.Allocatable)
-	n.regions.add(of.Metadata.Labels.Region)
-	n.zones.add(of.Metadata.Labels.Zone)
+	n.regions = sets.New(of.Metadata.Labels.Region).Union(n.regions)
+	n.zones = sets.New(of.Metadata.Labels.Zone).Union(n.zones)
 	if scheme, _, ok := strings.Cut(of.Spec.ProviderID, "://"); ok {
-		n.platforms.add(cmp.Or(platforms[scheme], "Other"))
+		n.platforms = sets.New(cmp.Or(platforms[scheme], "Other")).Union(n.platforms)
 	}
 }
 
@@ -102,8 +90,8 @@ func describe(f facts) (*wire.About, error) {
 // for all.
 func claims(f facts) (kept []wire.Claim, err error) {
 	known := []wire.Claim{
-		{Name: clusterv1.ClaimID, Value: f.id}, {Name: clusterv1.ClaimKubeVersion, Value: f.version}, {Name: clusterv1.ClaimPlatform, Value: f.nodes.platforms.text()},
-		{Name: clusterv1.ClaimRegion, Value: f.nodes.regions.text()}, {Name: clusterv1.ClaimZone, Value: f.nodes.zones.text()},
+		{Name: clusterv1.ClaimID, Value: f.id}, {Name: clusterv1.ClaimKubeVersion, Value: f.version}, {Name: clusterv1.ClaimPlatform, Value: text(f.nodes.platforms)},
+		{Name: clusterv1.ClaimRegion, Value: text(f.nodes.regions)}, {Name: clusterv1.ClaimZone, Value: text(f.nodes.zones)},
 		{Name: clusterv1.ClaimApplyAt, Value: clusterv1.ClaimApplyAtObeyed},
 	}
 	known = slices.DeleteFunc(known, func(c wire.Claim) bool { return c.Value == "" })

@@ -7,11 +7,11 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
-	"unicode/utf8"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/pkg/workstate/condition"
 )
 
 const (
@@ -157,7 +157,7 @@ func (c *comparison) add(path string, before, after any, hadIt, hasIt bool) {
 		c.omitted++
 		return
 	}
-	field := wire.DryRunField{Path: cut(path, maxPath)}
+	field := wire.DryRunField{Path: condition.Shorten(path, maxPath)}
 	if hadIt {
 		field.From = c.show(before)
 	}
@@ -175,19 +175,7 @@ func (c *comparison) show(value any) string {
 	if err != nil {
 		return hidden // it was decoded from JSON
 	}
-	return cut(string(text), maxValue)
-}
-
-// cut bounds a text in bytes, and keeps it valid UTF-8.
-func cut(text string, bytes int) string {
-	if len(text) <= bytes {
-		return text
-	}
-	end := bytes - len("…")
-	for end > 0 && !utf8.RuneStart(text[end]) {
-		end--
-	}
-	return text[:end] + "…"
+	return condition.Shorten(string(text), maxValue)
 }
 
 var plainKey = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)

@@ -20,6 +20,7 @@ import (
 	"github.com/workwire/workwire/pkg/agent/policy"
 	"github.com/workwire/workwire/pkg/runtime/redaction"
 	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/pkg/workstate/condition"
 )
 
 // maxMessage bounds a message in bytes.
@@ -89,7 +90,7 @@ func failed(o wire.DryRunObject, m *strategy.Manifest, err error, known made) wi
 	var unknownKind *meta.NoKindMatchError
 	var denial *executor.DeniedError
 	managers := conflicts(err)
-	o.Message = cut(redaction.WithoutValues(err, m.Meta.Kind == "Secret" && m.Meta.Group == "").Error(), maxMessage)
+	o.Message = condition.Shorten(redaction.WithoutValues(err, m.Meta.Kind == "Secret" && m.Meta.Group == "").Error(), maxMessage)
 	switch {
 	case errors.As(err, &unknownKind) && slices.Contains(known.kinds, unknownKind.GroupKind):
 		o.Result, o.Message = wire.DryRunUnknown, "its kind is defined by this work and does not exist yet"
@@ -129,7 +130,7 @@ func deniedMessage(d *executor.DeniedError) string {
 	if d.Reason != "" {
 		text += ": " + d.Reason
 	}
-	return cut(text, maxMessage)
+	return condition.Shorten(text, maxMessage)
 }
 
 // isDenied reports whether the API server refuses a request for lack of rights, not of quota or
@@ -158,7 +159,7 @@ func conflicts(err error) (managers []string) {
 		if found := conflictManager.FindStringSubmatch(manager); found != nil {
 			manager = found[1]
 		}
-		managers = append(managers, cut(manager+" "+cause.Field, maxPath))
+		managers = append(managers, condition.Shorten(manager+" "+cause.Field, maxPath))
 	}
 	slices.Sort(managers)
 	return slices.Compact(managers)

@@ -29,6 +29,7 @@ import (
 	"github.com/workwire/workwire/pkg/security/sealing"
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/pkg/workstate/condition"
 )
 
 const (
@@ -144,7 +145,7 @@ func (r *Runner) Run(ctx context.Context) error {
 			case <-ctx.Done():
 				return nil
 			case t := <-r.refused:
-				r.publish(ctx, t.question, &wire.DryRunAnswer{Failure: cut(t.refused.Error(), maxMessage)})
+				r.publish(ctx, t.question, &wire.DryRunAnswer{Failure: condition.Shorten(t.refused.Error(), maxMessage)})
 			}
 		}
 	})
@@ -199,7 +200,7 @@ func (r *Runner) answer(ctx context.Context, question *wire.DryRun) *wire.DryRun
 		err = fmt.Errorf("the expressions of this source's works have cost too much lately: try again in %d s", int(wait.Seconds())+1)
 	}
 	if err != nil {
-		return &wire.DryRunAnswer{Failure: cut(err.Error(), maxMessage)}
+		return &wire.DryRunAnswer{Failure: condition.Shorten(err.Error(), maxMessage)}
 	}
 	if question.Sealed {
 		hideValues(objects) // the answer is not sealed
@@ -281,7 +282,7 @@ func bounded(objects []wire.DryRunObject) []wire.DryRunObject {
 			size = sizeOf(o)
 		}
 		if size > room {
-			o.Message, o.Warnings, o.Managers = cut(o.Message, 80), nil, nil
+			o.Message, o.Warnings, o.Managers = condition.Shorten(o.Message, 80), nil, nil
 		}
 		room -= min(room, size)
 	}

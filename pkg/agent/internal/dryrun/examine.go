@@ -28,6 +28,7 @@ import (
 	"github.com/workwire/workwire/pkg/agent/policy"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/pkg/workstate/condition"
 )
 
 // examination is one question being answered. One goroutine owns it.
@@ -242,7 +243,7 @@ func (e *examination) dropped(ctx context.Context) (objects []wire.DryRunObject,
 	}
 	resources, err := applied.Resources(e.known)
 	if err != nil {
-		return []wire.DryRunObject{{Kind: "AppliedManifestWork", Name: e.known.Name, Result: wire.DryRunUnknown, Message: cut(err.Error(), maxMessage)}}, []string{""}
+		return []wire.DryRunObject{{Kind: "AppliedManifestWork", Name: e.known.Name, Result: wire.DryRunUnknown, Message: condition.Shorten(err.Error(), maxMessage)}}, []string{""}
 	}
 	for _, res := range applied.Dropped(resources, wanted) {
 		o := wire.DryRunObject{APIVersion: res.GroupVersion().String(), Resource: res.Resource, Namespace: res.Namespace, Name: res.Ref.Name}
@@ -261,7 +262,7 @@ func (e *examination) dropped(ctx context.Context) (objects []wire.DryRunObject,
 // removal says what becomes of an object that the work would drop, if its executor may read that.
 func (e *examination) removal(ctx context.Context, o wire.DryRunObject, res applied.Resource) (wire.DryRunObject, bool) {
 	if err := cmp.Or(e.refusal, e.policy.RefuseObject(res.Ref)); err != nil {
-		o.Result, o.Message = wire.DryRunKept, cut(err.Error(), maxMessage)
+		o.Result, o.Message = wire.DryRunKept, condition.Shorten(err.Error(), maxMessage)
 		return o, true
 	}
 	if e.account != nil {
@@ -275,7 +276,7 @@ func (e *examination) removal(ctx context.Context, o wire.DryRunObject, res appl
 	}
 	live, err := read(ctx, e.config.Client, res.Ref)
 	if err != nil {
-		o.Result, o.Message = wire.DryRunUnknown, cut(err.Error(), maxMessage)
+		o.Result, o.Message = wire.DryRunUnknown, condition.Shorten(err.Error(), maxMessage)
 		return o, true
 	}
 	id := workv1.ManifestResourceMeta{Group: res.Group, Version: res.Version, Resource: res.Resource, Namespace: res.Namespace, Name: res.Ref.Name}

@@ -22,6 +22,7 @@ import (
 	"github.com/workwire/workwire/pkg/agent/internal/budget"
 	"github.com/workwire/workwire/pkg/agent/internal/jsonpath"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/workstate/condition"
 )
 
 const (
@@ -161,7 +162,7 @@ func (r *Reader) raw(name string, value any) (*workv1.FieldValue, error) {
 func (r *Reader) find(name, expression string, object map[string]any, b *budget.Budget, visits *jsonpath.Budget) (found []any, err error) {
 	path, err := r.parse(expression)
 	if err != nil {
-		return nil, fmt.Errorf("failed to parse json path %s of %s with error: %w", shortened(expression), name, err)
+		return nil, fmt.Errorf("failed to parse json path %s of %s with error: %w", condition.Shorten(expression, maxQuotedPath), name, err)
 	}
 	taken := 0
 	exceeded := b.Run(int(*visits), func(allowed int) (int, bool) {

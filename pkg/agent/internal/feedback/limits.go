@@ -3,12 +3,12 @@ package feedback
 import (
 	"errors"
 	"fmt"
-	"strings"
 
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 
 	"github.com/workwire/workwire/pkg/agent/internal/jsonpath"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/workstate/condition"
 )
 
 // Limits of the values of one manifest, beside those of the package jsonpath and
@@ -52,22 +52,14 @@ func (l *limits) add(name string, value *workv1.FieldValue) error {
 		text = *value.JsonRaw
 	}
 	if value.String != nil && len(text) > maxValue {
-		return fmt.Errorf("the value for %s has %d bytes, at most %d are reported", shortened(name), len(text), maxValue)
+		return fmt.Errorf("the value for %s has %d bytes, at most %d are reported", condition.Shorten(name, maxQuotedPath), len(text), maxValue)
 	}
 	if size := len(name) + len(text); size > l.size {
-		return fmt.Errorf("the value for %s is left out: the values of the manifest are too large together", shortened(name))
+		return fmt.Errorf("the value for %s is left out: the values of the manifest are too large together", condition.Shorten(name, maxQuotedPath))
 	} else {
 		l.size -= size
 	}
 	return nil
-}
-
-// shortened returns text, cut to a length fit for an error.
-func shortened(text string) string {
-	if len(text) <= maxQuotedPath {
-		return text
-	}
-	return strings.ToValidUTF8(text[:maxQuotedPath], "") + "…"
 }
 
 // joined returns errs as one error, cut to maxErrorText.
@@ -77,7 +69,7 @@ func joined(errs []error) error {
 		return nil
 	}
 	if text := err.Error(); len(text) > maxErrorText {
-		return errors.New(strings.ToValidUTF8(text[:maxErrorText], "") + "…")
+		return errors.New(condition.Shorten(text, maxErrorText))
 	}
 	return err
 }

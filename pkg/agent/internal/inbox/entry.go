@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,6 +13,7 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/security/sealing"
 	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/pkg/workstate/condition"
 )
 
 // Entry is a work in the inbox. It is shared and immutable.
@@ -191,12 +191,9 @@ func (b *Inbox) fullRefusal(in *wire.Spec) Refusal {
 }
 
 func refusalOf(failure *wire.DecodeError) Refusal {
-	message := failure.Err.Error()
-	if len(message) > maxMessage {
-		message = strings.ToValidUTF8(message[:maxMessage-len("…")], "") + "…"
-	}
 	return Refusal{
-		Generation: failure.Spec.Generation, ContentHash: failure.Spec.ContentHash, Reason: unsealReason(failure), Message: message,
+		Generation: failure.Spec.Generation, ContentHash: failure.Spec.ContentHash, Reason: unsealReason(failure),
+		Message: condition.Shorten(failure.Err.Error(), maxMessage),
 	}
 }
 

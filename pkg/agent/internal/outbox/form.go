@@ -2,7 +2,6 @@ package outbox
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -50,9 +49,7 @@ func (f form) reduce(status workv1.ManifestWorkStatus, now time.Time) workv1.Man
 		conditions := make([]metav1.Condition, len(status.Conditions))
 		generation := int64(0)
 		for i, c := range status.Conditions {
-			if len(c.Message) > maxShortMessage {
-				c.Message = strings.ToValidUTF8(c.Message[:maxShortMessage-len("…")], "") + "…"
-			}
+			c.Message = condition.Shorten(c.Message, maxShortMessage)
 			conditions[i] = c
 			generation = max(generation, c.ObservedGeneration)
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/workwire/workwire/pkg/agent/internal/trust"
 	"github.com/workwire/workwire/pkg/security/audit"
 	"github.com/workwire/workwire/pkg/security/sealing"
+	"github.com/workwire/workwire/pkg/security/signing"
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/wire"
 )
@@ -105,7 +106,7 @@ func (s *Session) receiveDryRun(logger *slog.Logger, m transport.Message, source
 		s.ignore(logger, m, foreignTopic, nil)
 		return
 	}
-	if refused := trust.AsRefused(s.config.Trust.AdmitQuestion(source, at, question.ID)); refused != nil {
+	if refused, ok := errors.AsType[*signing.RefusedError](s.config.Trust.AdmitQuestion(source, at, question.ID)); ok {
 		s.untrusted(logger, m, nil, refused)
 		return
 	}

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"errors"
 	"log/slog"
 	"time"
 
@@ -16,8 +17,8 @@ import (
 // counts what it refuses, and shows it in the work that the event names; spec is nil if it names none.
 func (s *Session) verify(logger *slog.Logger, m transport.Message, source wire.SourceID, spec *wire.Spec) (at time.Time, trusted bool) {
 	at, err := s.config.Trust.Verify(m.Event, source)
-	refused := trust.AsRefused(err)
-	if refused == nil {
+	refused, ok := errors.AsType[*signing.RefusedError](err)
+	if !ok {
 		return at, true
 	}
 	if spec != nil && spec.Source == source {
@@ -38,14 +39,14 @@ func (s *Session) untrusted(logger *slog.Logger, m transport.Message, spec *wire
 // if it is none. A source that has proved nothing yet is asked: no other event may come that tells of it, as when the agent has
 // started again in its session before the source had a work for it.
 func (s *Session) admit(logger *slog.Logger, m transport.Message, spec *wire.Spec, source wire.SourceID, at time.Time, subjects ...string) bool {
-	refused := trust.AsRefused(s.config.Trust.Admit(source, at, subjects...))
-	if refused != nil {
+	refused, ok := errors.AsType[*signing.RefusedError](s.config.Trust.Admit(source, at, subjects...))
+	if ok {
 		s.untrusted(logger, m, spec, refused)
 		if refused.Reason == trust.Unproven {
 			s.asking(func(q *questions.Questions, now time.Time) { q.AskOnce(source, now) })
 		}
 	}
-	return refused == nil
+	return !ok
 }
 
 // receiveAnswer handles the answer to a resync request, signed at a time. The first one proves that
@@ -53,7 +54,7 @@ func (s *Session) admit(logger *slog.Logger, m transport.Message, spec *wire.Spe
 // its works.
 func (s *Session) receiveAnswer(logger *slog.Logger, m transport.Message, spec *wire.Spec, at time.Time) {
 	proved, err := s.config.Trust.Prove(spec.Source, at)
-	if refused := trust.AsRefused(err); refused != nil {
+	if refused, ok := errors.AsType[*signing.RefusedError](err); ok {
 		s.untrusted(logger, m, spec, refused)
 		return
 	}

@@ -12,7 +12,6 @@
 package trust
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -183,10 +182,3 @@ func SpecSubjects(s *wire.Spec) []string {
 // ResyncSubject returns the subject of a status resync request: the topic that it came on, since two
 // topics have no order.
 func ResyncSubject(r *wire.StatusResync) string { return "resync/" + string(r.Cluster) }
-
-// AsRefused returns err as a [*signing.RefusedError], nil if it is none.
-func AsRefused(err error) *signing.RefusedError {
-	var refused *signing.RefusedError
-	errors.As(err, &refused)
-	return refused
-}

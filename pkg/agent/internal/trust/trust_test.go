@@ -1,6 +1,7 @@
 package trust_test
 
 import (
+	"errors"
 	"path/filepath"
 	"testing"
 	"time"
@@ -14,6 +15,12 @@ import (
 	"github.com/workwire/workwire/test/kit"
 	"github.com/workwire/workwire/test/kit/keykit"
 )
+
+// asRefused returns err as a refusal, nil if it is none.
+func asRefused(err error) *signing.RefusedError {
+	refused, _ := errors.AsType[*signing.RefusedError](err)
+	return refused
+}
 
 // TestGate: events that are refused are counted and logged, and those of a source count once it has answered.
 func TestGate(t *testing.T) {
@@ -32,7 +39,7 @@ func TestGate(t *testing.T) {
 	const forged = 3
 	for range forged {
 		_, err := gate.Verify(event, "hub1")
-		refused := trust.AsRefused(err)
+		refused := asRefused(err)
 		if refused == nil || refused.Reason != signing.Unsigned {
 			t.Fatalf("Verify = %v", err)
 		}
@@ -44,10 +51,10 @@ func TestGate(t *testing.T) {
 	if n := kit.Metric(t, registry, "workwire_agent_untrusted_events_total", "reason=unsigned"); n != forged {
 		t.Errorf("%v events are counted", n)
 	}
-	if refused := trust.AsRefused(gate.Admit("hub1", time.Now(), "uid/u")); refused == nil || refused.Reason != trust.Unproven || gate.Proven("hub1") {
+	if refused := asRefused(gate.Admit("hub1", time.Now(), "uid/u")); refused == nil || refused.Reason != trust.Unproven || gate.Proven("hub1") {
 		t.Errorf("Admit = %v before the source has answered", refused)
 	}
-	if _, err := gate.Prove("hub1", time.Now().Add(-2*time.Hour)); trust.AsRefused(err) == nil || trust.AsRefused(err).Reason != signing.Expired {
+	if _, err := gate.Prove("hub1", time.Now().Add(-2*time.Hour)); asRefused(err) == nil || asRefused(err).Reason != signing.Expired {
 		t.Errorf("Prove = %v with an old answer", err)
 	}
 	proof := time.Now()

@@ -11,6 +11,7 @@ import (
 	"github.com/itchyny/gojq"
 
 	"github.com/workwire/workwire/pkg/agent/internal/budget"
+	"github.com/workwire/workwire/pkg/workstate/condition"
 )
 
 const (
@@ -32,10 +33,7 @@ type expression struct {
 }
 
 func expressionError(text string, err error) error {
-	if len(text) > maxExpression {
-		text = strings.ToValidUTF8(text[:maxExpression], "") + "…"
-	}
-	return fmt.Errorf("JQ expression error in '%s': %w", text, err)
+	return fmt.Errorf("JQ expression error in '%s': %w", condition.Shorten(text, maxExpression), err)
 }
 
 // compileExpression returns a program that returns the paths of a jq expression. It has no access
