@@ -12,7 +12,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	cloudevents "github.com/cloudevents/sdk-go/v2/event"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
@@ -262,58 +261,6 @@ func (o *options) readTransport() []error {
 	return nil
 }
 
-// openTrustedKeys returns the keys to trust; nil to believe all events.
-func (o *options) openTrustedKeys(logger *slog.Logger) (*signing.TrustedKeys, error) {
-	if o.trustedKeys == "" {
-		return nil, nil
-	}
-	keys, err := signing.OpenTrustedKeys(signing.TrustedKeysConfig{File: o.trustedKeys, Logger: logger})
-	if err != nil {
-		return nil, fmt.Errorf("--trusted-keys: %w", err)
-	}
-	return keys, nil
-}
-
-// openSigner returns what signs statuses; nil without a key.
-func (o *options) openSigner(logger *slog.Logger) (func(*cloudevents.Event) error, error) {
-	if o.signingKey == "" {
-		return nil, nil
-	}
-	signer, err := signing.NewSigner(signing.SignerConfig{KeyFile: o.signingKey, Logger: logger})
-	if err != nil {
-		return nil, fmt.Errorf("--signing-key: %w", err)
-	}
-	return signer.SignStatus, nil
-}
-
-// openUnsealer returns what opens sealed specs; nil without a key.
-func (o *options) openUnsealer(registry prometheus.Registerer, logger *slog.Logger) (*sealing.Unsealer, error) {
-	if len(o.unsealKeys) == 0 {
-		return nil, nil
-	}
-	c := sealing.UnsealerConfig{Files: o.unsealKeys, Registerer: registry, Logger: logger}
-	for _, source := range o.requireSealed {
-		c.Required = append(c.Required, wire.SourceID(source))
-	}
-	unsealer, err := sealing.NewUnsealer(c)
-	if err != nil {
-		return nil, fmt.Errorf("--unseal-key: %w", err)
-	}
-	return unsealer, nil
-}
-
-// openPolicy returns what the owner of the cluster allows; nil without a file.
-func (o *options) openPolicy(registry prometheus.Registerer, logger *slog.Logger) (*policy.File, error) {
-	if o.policy == "" {
-		return nil, nil
-	}
-	rules, err := policy.Open(policy.Config{File: o.policy, Registerer: registry, Logger: logger})
-	if err != nil {
-		return nil, fmt.Errorf("--policy: %w", err)
-	}
-	return rules, nil
-}
-
 // openRecords opens the audit log, and what exports traces.
 func (o *options) openRecords(registry prometheus.Registerer, logger *slog.Logger) (*audit.Log, *otlp.Exporter, error) {
 	records, err := audit.Open(audit.Config{Path: o.audit, Program: "work-agent", Registerer: registry, Logger: logger})
@@ -398,17 +345,33 @@ func (o *options) agentConfig(registry prometheus.Registerer, logger *slog.Logge
 		MaxFeedbackWatch: cmp.Or(o.maxWatch, -1), WithoutReadiness: !o.readiness, RawFeedback: o.features.Enabled(rawFeedback), MaxJSONRawLength: o.maxRawLength,
 		ExecutorCaches: o.features.Enabled(executorCaches), Registerer: registry, Logger: logger,
 	}
-	if c.TrustedKeys, err = o.openTrustedKeys(logger); err != nil {
-		return c, err
+	if o.trustedKeys != "" { // else all events are believed
+		if c.TrustedKeys, err = signing.OpenTrustedKeys(signing.TrustedKeysConfig{File: o.trustedKeys, Logger: logger}); err != nil {
+			return c, fmt.Errorf("--trusted-keys: %w", err)
+		}
 	}
-	if c.Sign, err = o.openSigner(logger); err != nil {
-		return c, err
+	if o.signingKey != "" {
+		signer, err := signing.NewSigner(signing.SignerConfig{KeyFile: o.signingKey, Logger: logger})
+		if err != nil {
+			return c, fmt.Errorf("--signing-key: %w", err)
+		}
+		c.Sign = signer.SignStatus
 	}
-	if c.Unseal, err = o.openUnsealer(registry, logger); err != nil {
-		return c, err
+	if len(o.unsealKeys) > 0 {
+		sealed := sealing.UnsealerConfig{Files: o.unsealKeys, Registerer: registry, Logger: logger}
+		for _, source := range o.requireSealed {
+			sealed.Required = append(sealed.Required, wire.SourceID(source))
+		}
+		if c.Unseal, err = sealing.NewUnsealer(sealed); err != nil {
+			return c, fmt.Errorf("--unseal-key: %w", err)
+		}
 	}
-	c.Policy, err = o.openPolicy(registry, logger)
-	return c, err
+	if o.policy != "" {
+		if c.Policy, err = policy.Open(policy.Config{File: o.policy, Registerer: registry, Logger: logger}); err != nil {
+			return c, fmt.Errorf("--policy: %w", err)
+		}
+	}
+	return c, nil
 }
 
 // standby is the agent of this process, which has none until it leads. A replica on standby is

@@ -96,8 +96,6 @@ type Input struct {
 	Readiness bool
 	// Previous status, for transition times; nil if there is none.
 	Previous *workv1.ManifestWorkStatus
-	// Deleting reports whether the work is being deleted.
-	Deleting bool
 	// Now is the transition time of what has changed.
 	Now metav1.Time
 }
@@ -105,7 +103,7 @@ type Input struct {
 // WorkStatus returns the status of a work. The entries of the manifests are in spec order, each
 // with Applied, Available, StatusFeedbackSynced if its object is present, and the conditions of its
 // rules. The work has Applied, then Available and the aggregated conditions of the rules sorted by
-// type, then Deleting.
+// type.
 func WorkStatus(in Input) workv1.ManifestWorkStatus {
 	if in.Previous == nil {
 		in.Previous = &workv1.ManifestWorkStatus{}
@@ -131,9 +129,6 @@ func WorkStatus(in Input) workv1.ManifestWorkStatus {
 		overall.Status, overall.Reason, overall.Message = metav1.ConditionFalse, in.Blocked.Reason, Cut(in.Blocked.Message, MaxMessage)
 	}
 	conditions = append([]metav1.Condition{overall}, conditions...)
-	if in.Deleting {
-		conditions = append(conditions, Deleting(in.Generation))
-	}
 	carryTimes(conditions, in.Previous.Conditions, in.Now)
 	return workv1.ManifestWorkStatus{
 		Conditions:     conditions,
@@ -160,12 +155,6 @@ func withWaiting(conditions []metav1.Condition, applied *metav1.Condition, readi
 		conditions = append(conditions, waiting)
 	}
 	return conditions
-}
-
-// Deleting returns the condition of a work whose objects are being deleted.
-func Deleting(generation int64) metav1.Condition {
-	return metav1.Condition{Type: workv1.WorkDeleting, Status: metav1.ConditionTrue,
-		Reason: workv1.ReasonWorkDeleting, Message: deletingMessage, ObservedGeneration: generation}
 }
 
 // WithDeleted returns status with the last condition of a work: its objects no longer exist on
@@ -201,7 +190,8 @@ func DeletingStatus(previous workv1.ManifestWorkStatus, generation int64, presen
 		c.LastTransitionTime = now
 		meta.SetStatusCondition(&entries[i].Conditions, c)
 	}
-	conditions := []metav1.Condition{Deleting(generation)}
+	conditions := []metav1.Condition{{Type: workv1.WorkDeleting, Status: metav1.ConditionTrue,
+		Reason: workv1.ReasonWorkDeleting, Message: deletingMessage, ObservedGeneration: generation}}
 	if len(entries) > 0 {
 		conditions = append(conditions, available(entries, generation))
 	}

@@ -188,7 +188,8 @@ func TestTimesAreCarriedOver(t *testing.T) {
 }
 
 func TestDeletion(t *testing.T) {
-	status := WorkStatus(Input{Generation: 4, Manifests: []Manifest{{Presence: Missing}}, Deleting: true, Now: earlier})
+	status := WorkStatus(Input{Generation: 4, Manifests: []Manifest{{Presence: Missing}}, Now: earlier})
+	status = DeletingStatus(status, 4, func(workv1.ManifestResourceMeta) Presence { return Missing }, earlier)
 	status = WithDeleted(status, "cluster1", later)
 	want := []string{
 		`Applied=True AppliedManifestWorkComplete "Apply manifest work complete" @4`,

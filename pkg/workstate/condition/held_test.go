@@ -31,13 +31,13 @@ func TestAddHeld(t *testing.T) {
 		"many":           {held("a", "b", "c", "d", "e"), "; ConfigMap shop/a" + of + "; ConfigMap shop/b" + of + "; ConfigMap shop/c" + of + "; and 2 more"},
 		"cluster-scoped": {[]Held{{Meta: workv1.ManifestResourceMeta{Kind: "Namespace", Name: "n"}, Finalizers: []string{"z"}}}, "; Namespace n waits for its finalizers z"},
 	} {
-		status := workv1.ManifestWorkStatus{Conditions: []metav1.Condition{Deleting(2)}}
+		status := DeletingStatus(workv1.ManifestWorkStatus{}, 2, nil, metav1.Now())
 		AddHeld(&status, c.held)
 		if got := status.Conditions[0].Message; got != "ManifestWork is being deleted"+c.want {
 			t.Errorf("%s: %q", name, got)
 		}
 	}
-	status := workv1.ManifestWorkStatus{Conditions: []metav1.Condition{Deleting(2)}}
+	status := DeletingStatus(workv1.ManifestWorkStatus{}, 2, nil, metav1.Now())
 	AddHeld(&status, long)
 	if got := status.Conditions[0].Message; len(got) > maxHeldMessage || !strings.Contains(got, "cut") {
 		t.Errorf("%d bytes: %q", len(got), got)

@@ -167,12 +167,12 @@ func TestFeedbackOfAnObjectThatIsNotSeen(t *testing.T) {
 
 func TestOrderInAWork(t *testing.T) {
 	rules := []metav1.Condition{evaluated("Progressing", metav1.ConditionTrue, ""), evaluated("Complete", metav1.ConditionTrue, ""), evaluated("Aborted", metav1.ConditionTrue, "")}
-	status := WorkStatus(Input{Generation: 3, Manifests: []Manifest{{Evaluated: rules}}, Deleting: true, Now: later})
+	status := WorkStatus(Input{Generation: 3, Manifests: []Manifest{{Evaluated: rules}}, Now: later})
 	var got []string
 	for _, c := range status.Conditions {
 		got = append(got, c.Type)
 	}
-	if diff := cmp.Diff([]string{"Applied", "Aborted", "Available", "Complete", "Progressing", "Deleting"}, got); diff != "" {
+	if diff := cmp.Diff([]string{"Applied", "Aborted", "Available", "Complete", "Progressing"}, got); diff != "" {
 		t.Error(diff)
 	}
 	got = nil

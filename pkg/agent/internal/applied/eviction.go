@@ -34,9 +34,6 @@ const (
 type EvictionRule struct {
 	// AgentID of this agent. Those of other agents are not evicted.
 	AgentID string
-	// Managed reports whether the work exists: the agent holds a work with its name, and its hub
-	// hash is that of the work.
-	Managed bool
 	// Grace is how long it stays without a work: forever from [NeverEvict] on; with 0 or less it is
 	// evicted as soon as it is marked.
 	Grace time.Duration
@@ -49,7 +46,7 @@ type EvictionRule struct {
 	Clock *walltime.Clock
 }
 
-// DecideEviction returns what to do with amw and, for Mark and Wait, the time until its eviction.
+// DecideEviction returns what to do with amw, which has no work, and, for Mark and Wait, the time until its eviction.
 // The API stores times in whole seconds, so a grace period may begin up to a second early.
 func DecideEviction(amw *workv1.AppliedManifestWork, rule EvictionRule) (Eviction, time.Duration) {
 	if amw.Spec.AgentID != rule.AgentID || amw.DeletionTimestamp != nil {
@@ -57,7 +54,7 @@ func DecideEviction(amw *workv1.AppliedManifestWork, rule EvictionRule) (Evictio
 	}
 	start := amw.Status.EvictionStartTime
 	switch {
-	case rule.Managed || rule.Grace >= NeverEvict:
+	case rule.Grace >= NeverEvict:
 		if start != nil {
 			return Clear, 0
 		}

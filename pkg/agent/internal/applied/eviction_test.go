@@ -30,15 +30,10 @@ func TestDecideEviction(t *testing.T) {
 		"due to the nanosecond":      {since(grace), nil, Evict, 0},
 		"long past":                  {since(1000 * time.Hour), nil, Evict, 0},
 		"marked by a clock ahead":    {since(-time.Minute), nil, Wait, grace + time.Minute},
-		"managed":                    {nil, func(_ *workv1.AppliedManifestWork, e *EvictionRule) { e.Managed = true }, None, 0},
-		"managed again":              {since(time.Minute), func(_ *workv1.AppliedManifestWork, e *EvictionRule) { e.Managed = true }, Clear, 0},
-		"managed again when due":     {since(2 * grace), func(_ *workv1.AppliedManifestWork, e *EvictionRule) { e.Managed = true }, Clear, 0},
-		"managed, nobody answered":   {since(time.Minute), func(_ *workv1.AppliedManifestWork, e *EvictionRule) { e.Managed, e.Answered = true, false }, Clear, 0},
 		"nobody answered":            {nil, func(_ *workv1.AppliedManifestWork, e *EvictionRule) { e.Answered = false }, None, 0},
 		"due, but nobody answered":   {since(2 * grace), func(_ *workv1.AppliedManifestWork, e *EvictionRule) { e.Answered = false }, None, 0},
 		"another agent's":            {nil, func(r *workv1.AppliedManifestWork, _ *EvictionRule) { r.Spec.AgentID = "other" }, None, 0},
 		"another agent's, due":       {since(2 * grace), func(r *workv1.AppliedManifestWork, _ *EvictionRule) { r.Spec.AgentID = "other" }, None, 0},
-		"another agent's, managed":   {since(0), func(r *workv1.AppliedManifestWork, e *EvictionRule) { r.Spec.AgentID, e.Managed = "other", true }, None, 0},
 		"being deleted":              {since(2 * grace), func(r *workv1.AppliedManifestWork, _ *EvictionRule) { r.DeletionTimestamp = since(0) }, None, 0},
 		"never":                      {nil, func(_ *workv1.AppliedManifestWork, e *EvictionRule) { e.Grace = NeverEvict }, None, 0},
 		"never, marked before":       {since(2 * NeverEvict), func(_ *workv1.AppliedManifestWork, e *EvictionRule) { e.Grace = NeverEvict }, Clear, 0},
@@ -102,9 +97,9 @@ func TestEvictionOverTime(t *testing.T) {
 	r := appliedManifestWork("")
 	r.Spec.AgentID = "me"
 	now := noon.Time
-	decide := func(want Eviction, managed, answered bool) {
+	decide := func(want Eviction, answered bool) {
 		t.Helper()
-		got, left := DecideEviction(r, EvictionRule{AgentID: "me", Managed: managed, Grace: time.Hour, Answered: answered, Now: now})
+		got, left := DecideEviction(r, EvictionRule{AgentID: "me", Grace: time.Hour, Answered: answered, Now: now})
 		if got != want {
 			t.Fatalf("%v after %v, want %v", got, now.Sub(noon.Time), want)
 		}
@@ -112,24 +107,21 @@ func TestEvictionOverTime(t *testing.T) {
 		case Mark:
 			at := metav1.NewTime(now)
 			r.Status.EvictionStartTime = &at
-		case Clear:
-			r.Status.EvictionStartTime = nil
 		case Wait:
 			if due := r.Status.EvictionStartTime.Add(time.Hour); !now.Add(left).Equal(due) {
 				t.Fatalf("%v left at %v, due at %v", left, now, due)
 			}
 		}
 	}
-	decide(None, true, true)
-	decide(Mark, false, true)
+	decide(Mark, true)
 	now = now.Add(50 * time.Minute)
-	decide(Wait, false, true)
-	decide(Clear, true, true)
+	decide(Wait, true)
+	r.Status.EvictionStartTime = nil // its work is there again
 	now = now.Add(50 * time.Minute)
-	decide(Mark, false, true)
+	decide(Mark, true)
 	now = now.Add(50 * time.Minute)
-	decide(None, false, false) // the agent has restarted
+	decide(None, false) // the agent has restarted
 	now = now.Add(50 * time.Minute)
-	decide(None, false, false)
-	decide(Evict, false, true)
+	decide(None, false)
+	decide(Evict, true)
 }

@@ -18,6 +18,7 @@ import (
 	"strings"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/workstate/condition"
 )
 
 // Item is the place of a manifest.
@@ -94,17 +95,11 @@ func (o *Order) HasRun(i, opened int) bool {
 	return !o.IsZero() && o.items[i].Hook != "" && o.stage[i] < opened-1
 }
 
-// Wait says what the manifests wait for that are not applied.
-type Wait struct {
-	Reason  string // of the condition
-	Message string
-}
-
 // maxNamed is the number of manifests that a message names.
 const maxNamed = 3
 
 // Wait returns what those wait for whose stage is not open, of which there are some that are. why says of a manifest, with its object, why it is not ready; empty if it is.
-func (o *Order) Wait(opened int, why func(int) string) Wait {
+func (o *Order) Wait(opened int, why func(int) string) condition.Waiting {
 	at := min(opened, len(o.stages)) - 1 // the lowest stage that is not ready is waited for
 	var texts []string
 	for i, stage := range o.stage {
@@ -119,9 +114,9 @@ func (o *Order) Wait(opened int, why func(int) string) Wait {
 			texts = append(texts, text)
 		}
 	}
-	wait := Wait{Reason: workv1.ReasonWaitsForWave, Message: fmt.Sprintf("Waits for wave %d", o.stages[at].Wave)}
+	wait := condition.Waiting{Reason: workv1.ReasonWaitsForWave, Message: fmt.Sprintf("Waits for wave %d", o.stages[at].Wave)}
 	if o.stages[at].Hook != "" {
-		wait = Wait{Reason: workv1.ReasonWaitsForHook, Message: "Waits for a hook"}
+		wait = condition.Waiting{Reason: workv1.ReasonWaitsForHook, Message: "Waits for a hook"}
 	}
 	more := len(texts) - maxNamed
 	if more > 0 {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/workwire/workwire/pkg/agent/internal/order"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/workstate/condition"
 )
 
 var (
@@ -91,14 +92,14 @@ func TestWait(t *testing.T) {
 	for name, c := range map[string]struct {
 		opened  int
 		unready []int
-		want    order.Wait
+		want    condition.Waiting
 	}{
-		"the first stage":    {1, []int{6}, order.Wait{Reason: workv1.ReasonWaitsForHook, Message: "Waits for a hook: 6 is not ready"}},
-		"a wave":             {2, []int{1, 3}, order.Wait{Reason: workv1.ReasonWaitsForWave, Message: "Waits for wave 0: 1 is not ready; 3 is not ready"}},
-		"the lowest wave":    {3, []int{0, 2}, order.Wait{Reason: workv1.ReasonWaitsForWave, Message: "Waits for wave 0: 2 is not ready"}},
-		"many":               {2, []int{1, 2, 3, 4}, order.Wait{Reason: workv1.ReasonWaitsForWave, Message: "Waits for wave 0: 1 is not ready; 2 is not ready; 3 is not ready; and 1 more"}},
-		"what is not open":   {2, []int{0, 1, 5}, order.Wait{Reason: workv1.ReasonWaitsForWave, Message: "Waits for wave 0: 1 is not ready"}},
-		"nothing any longer": {2, nil, order.Wait{Reason: workv1.ReasonWaitsForWave, Message: "Waits for wave 0"}},
+		"the first stage":    {1, []int{6}, condition.Waiting{Reason: workv1.ReasonWaitsForHook, Message: "Waits for a hook: 6 is not ready"}},
+		"a wave":             {2, []int{1, 3}, condition.Waiting{Reason: workv1.ReasonWaitsForWave, Message: "Waits for wave 0: 1 is not ready; 3 is not ready"}},
+		"the lowest wave":    {3, []int{0, 2}, condition.Waiting{Reason: workv1.ReasonWaitsForWave, Message: "Waits for wave 0: 2 is not ready"}},
+		"many":               {2, []int{1, 2, 3, 4}, condition.Waiting{Reason: workv1.ReasonWaitsForWave, Message: "Waits for wave 0: 1 is not ready; 2 is not ready; 3 is not ready; and 1 more"}},
+		"what is not open":   {2, []int{0, 1, 5}, condition.Waiting{Reason: workv1.ReasonWaitsForWave, Message: "Waits for wave 0: 1 is not ready"}},
+		"nothing any longer": {2, nil, condition.Waiting{Reason: workv1.ReasonWaitsForWave, Message: "Waits for wave 0"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := o.Wait(c.opened, func(i int) string {

@@ -248,7 +248,7 @@ func (r *Reconciler) nextWaiting(ctx context.Context, rec *reconciliation) *cond
 		return &condition.Waiting{Reason: workv1.ReasonWaitsForWork, Message: "Waits for " + r.dependencies(rec)}
 	}
 	of := o.Wait(o.opened, func(i int) string { return r.unready(ctx, rec, i) })
-	return &condition.Waiting{Reason: of.Reason, Message: of.Message}
+	return &of
 }
 
 // hookWaiting returns what to say of a hook that is not known to have run.
