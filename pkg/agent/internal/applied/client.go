@@ -32,11 +32,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/workwire/workwire/pkg/agent/internal/object"
 	"github.com/workwire/workwire/pkg/agent/internal/watchcache"
@@ -101,14 +98,9 @@ func (c *Client) Run(ctx context.Context) error {
 	var writing sync.WaitGroup
 	writing.Go(func() { c.writeDrafts(ctx) })
 	defer writing.Wait()
-	c.view.Run(ctx, watchcache.Watch{Name: "appliedmanifestworks", Client: c.config.Client, Logger: c.config.Logger, List: &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-			return c.client.List(ctx, options)
-		},
-		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-			return c.client.Watch(ctx, options)
-		},
-	}})
+	c.view.Run(ctx, watchcache.Watch{
+		Name: "appliedmanifestworks", Client: c.config.Client, Logger: c.config.Logger, List: watchcache.Source(c.client, nil, nil),
+	})
 	return nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -72,7 +73,7 @@ func decodeIntent(value string) ([]object.Ref, error) {
 			}
 		}
 	}
-	sortRefs(refs)
+	slices.SortFunc(refs, compareRefs)
 	return refs, nil
 }
 

@@ -285,8 +285,6 @@ func withListed(refs []object.Ref, amw *workv1.AppliedManifestWork) []object.Ref
 	return all
 }
 
-func sortRefs(refs []object.Ref) { slices.SortFunc(refs, compareRefs) }
-
 func compareRefs(a, b object.Ref) int {
 	return cmp.Or(
 		cmp.Compare(a.Group, b.Group), cmp.Compare(a.Version, b.Version), cmp.Compare(a.Resource, b.Resource),

@@ -68,7 +68,7 @@ func TestIntentRoundTrip(t *testing.T) {
 				t.Fatal(err)
 			}
 			want := slices.Clone(refs)
-			sortRefs(want)
+			slices.SortFunc(want, compareRefs)
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Error(diff)
 			}

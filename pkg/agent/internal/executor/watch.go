@@ -11,12 +11,12 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
+
+	"github.com/workwire/workwire/pkg/agent/internal/watchcache"
 )
 
 // rbacWatch keeps the policy of the cluster from watches of the four RBAC kinds.
@@ -61,19 +61,8 @@ func (w *rbacWatch) run(ctx context.Context) {
 
 // watchKind watches one kind until ctx ends.
 func (w *rbacWatch) watchKind(ctx context.Context, resource string) {
-	client := w.client.Resource(rbacv1.SchemeGroupVersion.WithResource(resource))
-	source := &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-			list, err := client.List(ctx, options)
-			w.requested(ctx, resource, err)
-			return list, err
-		},
-		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-			opened, err := client.Watch(ctx, options)
-			w.requested(ctx, resource, err)
-			return opened, err
-		},
-	}
+	source := watchcache.Source(w.client.Resource(rbacv1.SchemeGroupVersion.WithResource(resource)), nil,
+		func(ctx context.Context, err error) { w.requested(ctx, resource, err) })
 	informer := cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(source, w.client), &unstructured.Unstructured{}, 0, nil)
 	registration, err := informer.AddEventHandler(cache.ResourceEventHandlerDetailedFuncs{
 		AddFunc:    w.update,

@@ -9,12 +9,9 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/workwire/workwire/pkg/agent/internal/object"
 	"github.com/workwire/workwire/pkg/agent/internal/watchcache"
@@ -47,20 +44,7 @@ type selection struct {
 
 // run watches until ctx ends, and retries with backoff.
 func (w *watcher) run(ctx context.Context, s selection) {
-	w.cache.Run(ctx, watchcache.Watch{Name: s.name, Client: s.client, Logger: s.logger, List: &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-			s.restrict(&options)
-			list, err := s.resource.List(ctx, options)
-			w.noteResult(ctx, err)
-			return list, err
-		},
-		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-			s.restrict(&options)
-			opened, err := s.resource.Watch(ctx, options)
-			w.noteResult(ctx, err)
-			return opened, err
-		},
-	}})
+	w.cache.Run(ctx, watchcache.Watch{Name: s.name, Client: s.client, Logger: s.logger, List: watchcache.Source(s.resource, s.restrict, w.noteResult)})
 }
 
 // noteResult notes the result of a list or a watch.

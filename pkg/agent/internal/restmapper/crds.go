@@ -14,9 +14,10 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/workwire/workwire/pkg/agent/internal/watchcache"
 )
 
 var crdResource = schema.GroupVersionResource{
@@ -35,15 +36,8 @@ type definition struct {
 // logs that once and retries with a backoff, while the mapper works by discovery. It must be called
 // once.
 func (m *Mapper) Run(ctx context.Context) error {
-	client := dynamic.New(m.config.Client).Resource(crdResource)
-	informer := cache.NewSharedIndexInformer(&cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-			return client.List(ctx, options)
-		},
-		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-			return client.Watch(ctx, options)
-		},
-	}, &unstructured.Unstructured{}, 0, nil)
+	source := watchcache.Source(dynamic.New(m.config.Client).Resource(crdResource), nil, nil)
+	informer := cache.NewSharedIndexInformer(source, &unstructured.Unstructured{}, 0, nil)
 	var once sync.Once
 	logError := func(ctx context.Context, _ *cache.Reflector, err error) {
 		switch {
