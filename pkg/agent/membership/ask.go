@@ -17,7 +17,7 @@ import (
 func (m *Membership) identity() config.Config {
 	broker := m.Broker()
 	broker.SessionExpiry = time.Second // nothing is to wait at the broker for a connection that asks once
-	if m.valid() && m.refusals() == 0 {
+	if m.valid() && m.refused.Load() == 0 {
 		return broker
 	}
 	_, token := m.held()

@@ -27,25 +27,8 @@ func (m *Membership) Refused() {
 	if m == nil {
 		return
 	}
-	m.mu.Lock()
-	m.refused++
-	pause := min(m.cfg.Patience<<min(m.refused-1, 16), maxRefusalPause)
-	m.mu.Unlock()
+	pause := min(m.cfg.Patience<<min(m.refused.Add(1)-1, 16), maxRefusalPause)
 	m.renewEarly("the broker refuses it", rand.N(pause)) //nolint:gosec // spreads load
-}
-
-// accepted notes that the broker has accepted the certificate.
-func (m *Membership) accepted() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.refused = 0
-}
-
-// refusals returns how often the broker has refused the certificate since it accepted one.
-func (m *Membership) refusals() int {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.refused
 }
 
 // renewEarly has the certificate renewed after a pause, unless it is to be already.
@@ -92,7 +75,7 @@ func (l listening) Run(ctx context.Context, h transport.Handler) error {
 		l.m.told(message)
 	}
 	h.Connected = func(ctx context.Context, c transport.Connection) {
-		l.m.accepted()
+		l.m.refused.Store(0)
 		if connected != nil {
 			connected(ctx, c)
 		}

@@ -21,6 +21,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -76,10 +77,9 @@ type Membership struct {
 	secret *corev1.Secret // guarded by mu, and never changed
 	token  enrolment.Token
 	status error // guarded by mu: why there is no usable certificate
-	// refused is guarded by mu, and how often the broker has refused the certificate since it last accepted one.
-	refused int
 
-	renew chan renewal // holds one if the certificate is to be renewed before its time
+	refused atomic.Int32 // how often the broker has refused the certificate since it last accepted one
+	renew   chan renewal // holds one if the certificate is to be renewed before its time
 }
 
 // Open returns the membership that a Secret has. It returns an error that says what to do if there is no token that can be used.
