@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/flowcontrol"
+	"k8s.io/utils/lru"
 )
 
 const (
@@ -41,10 +41,8 @@ const (
 // Reader lists the pods of workloads that are not ready: at most 2 lists a second, with 50 pods each.
 // It is safe for concurrent use.
 type Reader struct {
-	limiter flowcontrol.PassiveRateLimiter
-
-	mu        sync.Mutex
-	forbidden map[scope]time.Time // until when
+	limiter   flowcontrol.PassiveRateLimiter
+	forbidden *lru.Cache // scope → until when, a time.Time
 }
 
 // scope is a namespace as somebody may see it.
@@ -52,7 +50,7 @@ type scope struct{ who, namespace string }
 
 // NewReader returns a Reader.
 func NewReader() *Reader {
-	return &Reader{limiter: flowcontrol.NewTokenBucketPassiveRateLimiter(perSecond, burst), forbidden: map[scope]time.Time{}}
+	return &Reader{limiter: flowcontrol.NewTokenBucketPassiveRateLimiter(perSecond, burst), forbidden: lru.New(maxForbidden)}
 }
 
 // Known is what is known of the pods of a workload that is not ready. The zero Known is nothing.
@@ -106,8 +104,8 @@ func (r *Reader) Next(ctx context.Context, before Known, q Request, now time.Tim
 		return before, wait
 	}
 	in := scope{who: q.Who, namespace: q.Workload.GetNamespace()}
-	if wait := r.forbiddenFor(in, now); wait > 0 {
-		return Known{Text: notAllowed(in)}, wait
+	if until, ok := r.forbidden.Get(in); ok && until.(time.Time).After(now) {
+		return Known{Text: notAllowed(in)}, until.(time.Time).Sub(now)
 	}
 	if !r.limiter.TryAccept() {
 		return before, busyDelay
@@ -116,7 +114,7 @@ func (r *Reader) Next(ctx context.Context, before Known, q Request, now time.Tim
 	pods, err := list(ctx, q)
 	switch {
 	case apierrors.IsForbidden(err):
-		r.forbid(in, now)
+		r.forbidden.Add(in, now.Add(forbiddenDelay))
 		return Known{Text: notAllowed(in)}, forbiddenDelay
 	case err != nil: // it shows elsewhere
 		known.Text, known.cause = before.Text, before.cause
@@ -192,24 +190,4 @@ func list(ctx context.Context, q Request) ([]corev1.Pod, error) {
 		return nil, fmt.Errorf("decode pods: %w", err)
 	}
 	return pods.Items, nil
-}
-
-// forbiddenFor returns how long not to list the pods of a namespace.
-func (r *Reader) forbiddenFor(in scope, now time.Time) time.Duration {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	until, known := r.forbidden[in]
-	if known && !until.After(now) {
-		delete(r.forbidden, in)
-	}
-	return until.Sub(now)
-}
-
-func (r *Reader) forbid(in scope, now time.Time) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if len(r.forbidden) >= maxForbidden {
-		clear(r.forbidden)
-	}
-	r.forbidden[in] = now.Add(forbiddenDelay)
 }
