@@ -93,6 +93,7 @@ func (j *Joins) admit(ctx context.Context, p enrolment.Proven, now time.Time) (v
 		// One at a time: a token must not be used once more than it may.
 		j.registering.Lock()
 		defer j.registering.Unlock()
+		// One pass over the clusters of this token, for each request that proves to have it.
 		others := j.cfg.Clusters.LatestList(joinedWith, p.Token)
 		uses = len(slices.DeleteFunc(others, func(c *clusterv1.ManagedCluster) bool { return c.Name == string(p.Cluster) }))
 	}
