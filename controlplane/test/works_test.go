@@ -1,6 +1,7 @@
 package test
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -263,6 +264,9 @@ func pruned(value any) any {
 		for key, content := range value {
 			if key != "fieldsV1" {
 				content = pruned(content)
+			}
+			if managers, ok := content.([]any); ok && key == "managedFields" { // ordered by the second of their last write
+				slices.SortFunc(managers, func(a, b any) int { return cmp.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
 			}
 			if value[key] = content; content == nil || content == "" || key == "force" ||
 				slices.Contains([]string{"uid", "resourceVersion", "creationTimestamp", "deletionTimestamp", "time", "continue"}, key) {
