@@ -71,6 +71,9 @@ func (c *Config) check(data []byte) error {
 	if err := k.bucket(m.root, nil); err != nil {
 		return err
 	}
+	if k.marked && k.badValue != nil {
+		return k.badValue
+	}
 	if m.freelist == noFreelist {
 		return nil
 	}
@@ -121,6 +124,9 @@ type checker struct {
 	data            []byte
 	pageSize, pages uint64
 	seen            []bool // by page
+
+	marked   bool  // the file has checksums
+	badValue error // of the first value whose checksum is wrong
 }
 
 // page returns the content of a page with its further pages, and the type and number of its
@@ -208,9 +214,7 @@ func (o *keyOrder) leaf(k *checker, content []byte, count int, path []string) er
 			return errors.New("the keys of a page are not in order")
 		}
 		if flags&bucketFlag == 0 {
-			if err := k.value(path, string(key), value); err != nil {
-				return err
-			}
+			k.value(path, string(key), value)
 			continue
 		}
 		below := append(slices.Clone(path), string(key))
@@ -232,14 +236,16 @@ func (o *keyOrder) leaf(k *checker, content []byte, count int, path []string) er
 }
 
 // value checks the checksum of a value.
-func (k *checker) value(path []string, key string, value []byte) error {
-	if len(path) != 1 || Bucket(path[0]) == k.config.Meta || !slices.Contains(k.config.Buckets, Bucket(path[0])) {
-		return nil
+func (k *checker) value(path []string, key string, value []byte) {
+	switch {
+	case len(path) != 1:
+	case path[0] == string(k.config.Meta):
+		k.marked = k.marked || key == checksumKey
+	case k.badValue == nil && slices.Contains(k.config.Buckets, Bucket(path[0])):
+		if _, ok := withoutChecksum(key, value); !ok {
+			k.badValue = fmt.Errorf("a value in bucket %s has a wrong checksum", path[0])
+		}
 	}
-	if _, ok := withoutChecksum(key, value); !ok {
-		return fmt.Errorf("a value in bucket %s has a wrong checksum", path[0])
-	}
-	return nil
 }
 
 // freelist checks that no page of the tree is free.
@@ -260,6 +266,10 @@ func (k *checker) freelist(id uint64) error {
 	}
 	return nil
 }
+
+// checksumKey marks in Config.Meta a file whose values end with a checksum. Files of earlier
+// versions have none.
+const checksumKey = "checksum"
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 

@@ -40,7 +40,7 @@ func Open(config Config) (*Store, error) {
 	config.Logger = cmp.Or(config.Logger, slog.Default())
 	s := &Store{config: config, wake: make(chan struct{}, 1), pending: map[slot]change{}, batch: 1}
 	var err error
-	if s.db, err = config.openOrSetAside(); err == nil {
+	if s.db, s.checksums, err = config.openOrSetAside(); err == nil {
 		return s, nil
 	}
 	if !config.Volatile || !writeFailed(err) {
@@ -51,42 +51,42 @@ func Open(config Config) (*Store, error) {
 	return s, nil
 }
 
-func (c *Config) openOrSetAside() (*bbolt.DB, error) {
-	db, err := c.openDatabase()
+func (c *Config) openOrSetAside() (db *bbolt.DB, checksums bool, err error) {
+	db, checksums, err = c.openDatabase()
 	if !c.SetAside || !errors.Is(err, ErrDamaged) {
-		return db, err
+		return db, checksums, err
 	}
 	if err := c.setAside(err); err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	return c.openDatabase()
 }
 
 // openDatabase opens the file and prepares it. Nothing is written to a file that has all it needs.
-func (c *Config) openDatabase() (*bbolt.DB, error) {
-	db, err := c.open()
-	if err != nil {
-		return nil, err
+func (c *Config) openDatabase() (db *bbolt.DB, checksums bool, err error) {
+	if db, err = c.open(); err != nil {
+		return nil, false, err
 	}
 	err = guard(func() error {
 		tx, err := db.Begin(true)
 		if err != nil {
 			return err
 		}
-		changed, err := c.prepare(tx)
+		changed, marked, err := c.prepare(tx)
+		checksums = marked
 		if err != nil || !changed {
 			return errors.Join(err, tx.Rollback())
 		}
 		return tx.Commit()
 	})
 	if err == nil {
-		return db, nil
+		return db, checksums, nil
 	}
 	_ = db.Close()
 	if errors.Is(err, ErrIncompatible) || writeFailed(err) {
-		return nil, fmt.Errorf("open %s %s: %w", c.Name, c.Path, err)
+		return nil, false, fmt.Errorf("open %s %s: %w", c.Name, c.Path, err)
 	}
-	return nil, c.damaged(err)
+	return nil, false, c.damaged(err)
 }
 
 // reopen opens the file of a Volatile store that Open could not open. What the file holds is older
@@ -95,7 +95,7 @@ func (s *Store) reopen() error {
 	if s.database() != nil {
 		return nil
 	}
-	db, err := s.config.openOrSetAside()
+	db, checksums, err := s.config.openOrSetAside()
 	if err != nil {
 		return err
 	}
@@ -117,7 +117,7 @@ func (s *Store) reopen() error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.db = db
+	s.db, s.checksums = db, checksums
 	return nil
 }
 
@@ -177,23 +177,28 @@ func (c *Config) open() (db *bbolt.DB, err error) {
 }
 
 // prepare checks the identity of the file and creates missing buckets. It reports whether it
-// changed something.
-func (c *Config) prepare(tx *bbolt.Tx) (changed bool, err error) {
+// changed something, and whether the file has checksums.
+func (c *Config) prepare(tx *bbolt.Tx) (changed, checksums bool, err error) {
 	changed = tx.Bucket([]byte(c.Meta)) == nil
 	meta, err := tx.CreateBucketIfNotExists([]byte(c.Meta))
 	if err != nil {
-		return changed, err
+		return changed, false, err
 	}
 	if err := c.Check(meta); err != nil {
-		return changed, err
+		return changed, false, err
+	}
+	if changed {
+		if err := meta.Put([]byte(checksumKey), []byte("crc32c")); err != nil {
+			return changed, false, err
+		}
 	}
 	for _, name := range c.Buckets {
 		changed = changed || tx.Bucket([]byte(name)) == nil
 		if _, err := tx.CreateBucketIfNotExists([]byte(name)); err != nil {
-			return changed, err
+			return changed, false, err
 		}
 	}
-	return changed, nil
+	return changed, meta.Get([]byte(checksumKey)) != nil, nil
 }
 
 // RequireValue sets key to value if key does not exist. It returns an error that wraps

@@ -229,7 +229,7 @@ func (s *Store) writeOne(bucket *bbolt.Bucket, at slot, c change) (int, error) {
 	value, err := c.encode()
 	permanent := err != nil
 	if err == nil {
-		if at.bucket != s.config.Meta {
+		if s.hasChecksums(at.bucket) {
 			value = withChecksum(at.key, value)
 		}
 		err = bucket.Put([]byte(at.key), value)

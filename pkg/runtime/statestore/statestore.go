@@ -83,13 +83,14 @@ type Store struct {
 	config Config
 	wake   chan struct{} // signals changes; capacity 1
 
-	mu      sync.Mutex
-	db      *bbolt.DB // nil while the file of a Volatile store cannot be opened
-	pending map[slot]change
-	batch   uint64 // the number of the batch that will contain pending
-	waiting []update
-	failed  error // of the last commit
-	closed  bool
+	mu        sync.Mutex
+	db        *bbolt.DB // nil while the file of a Volatile store cannot be opened
+	checksums bool      // the values of Config.Buckets end with a checksum; constant with db
+	pending   map[slot]change
+	batch     uint64 // the number of the batch that will contain pending
+	waiting   []update
+	failed    error // of the last commit
+	closed    bool
 }
 
 // slot is the place of a value.
@@ -269,9 +270,12 @@ func (s *Store) Each(b Bucket, read func(key string, value []byte) error) error 
 	return failed
 }
 
-// unsealed returns a stored value without its checksum, which it verifies. Those of Config.Meta have none.
+// hasChecksums reports whether the values of a bucket end with a checksum.
+func (s *Store) hasChecksums(b Bucket) bool { return s.checksums && b != s.config.Meta }
+
+// unsealed returns a stored value without its checksum, which it verifies.
 func (s *Store) unsealed(b Bucket, key string, stored []byte) ([]byte, error) {
-	if stored == nil || b == s.config.Meta {
+	if stored == nil || !s.hasChecksums(b) {
 		return stored, nil
 	}
 	value, ok := withoutChecksum(key, stored)
