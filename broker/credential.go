@@ -17,7 +17,8 @@ import (
 //	password:<digest of the hash>:<user name>
 //	certificate:<hash of issuer and serial number>:<expiry, Unix seconds>:<hashes of the authorities' keys>:<common name>:<units>
 //
-// Authorities and units are separated by commas, common name and units are escaped as in a URL.
+// Authorities and units are separated by commas, common name and units are escaped as in a URL. Former
+// versions stored the first three fields only.
 
 // digest returns 16 bytes of a hash as text.
 func digest(s string) string {
@@ -100,23 +101,27 @@ func (a *accounts) states() map[string]userState {
 
 // ended reports whether a credential of an identity is no longer accepted: its certificate has
 // expired, is revoked, is that of another identity now or of no authority, or its user has another
-// password or identity, or does not exist.
+// password or identity, or does not exist. What a credential of a former version does not say is
+// accepted.
 func (v validity) ended(owner, credential string) bool {
 	kind, rest, _ := strings.Cut(credential, ":")
 	key, detail, _ := strings.Cut(rest, ":")
-	if kind == "password" {
+	switch kind {
+	case "password":
 		user, known := v.users[detail]
 		// A file that cannot be read refuses new connections only.
 		return !known || user.owner != owner || user.hash != "" && user.hash != key
-	}
-	for _, revoked := range v.revoked {
-		if _, ended := revoked[key]; ended {
-			return true
+	case "certificate":
+		for _, revoked := range v.revoked {
+			if _, ended := revoked[key]; ended {
+				return true
+			}
 		}
+		detail, issued, known := strings.Cut(detail, ":")
+		expires, err := strconv.ParseInt(detail, 10, 64)
+		return err == nil && v.now.Unix() >= expires || known && !v.isIssued(owner, issued)
 	}
-	expiry, issued, _ := strings.Cut(detail, ":")
-	expires, err := strconv.ParseInt(expiry, 10, 64)
-	return err != nil || v.now.Unix() >= expires || !v.isIssued(owner, issued)
+	return false
 }
 
 // isIssued reports whether the last fields of a certificate's credential are still those of owner.

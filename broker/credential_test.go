@@ -6,6 +6,7 @@ import (
 	"math/big"
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
 	"time"
 
@@ -34,25 +35,27 @@ func TestCredentialEnds(t *testing.T) {
 		authorities: []map[string]struct{}{{"a1": {}}, nil, {"a2": {}}}, mapped: map[string]Certificate{"odd: name,": {CommonName: "odd: name,", Role: acl.Agent, ID: "c5"}}}
 	odd := certificate(1, time.Hour)
 	odd.Subject = pkix.Name{CommonName: "odd: name,"}
+	former := "certificate:" + certificateKey("x") + ":" + strconv.FormatInt(now.Add(time.Hour).Unix(), 10)
 	for name, test := range map[string]struct {
 		owner, credential string
 		want              bool
 	}{
-		"same password":              {"agent:c1", passwordCredential("c1", first), false},
-		"new password":               {"agent:c1", passwordCredential("c1", second), true},
-		"same password in a file":    {"agent:file", passwordCredential("file", first), false},
-		"no such user any more":      {"agent:c9", passwordCredential("c9", first), true},
-		"user is somebody else":      {"agent:c2", passwordCredential("moved", first), true},
-		"password of the program":    {"agent:embedded", passwordCredential("embedded", ""), false},
-		"certificate":                {"agent:c1", certificateCredential(certificate(1, time.Hour), []string{"gone", "a2"}), false},
-		"expired certificate":        {"agent:c1", certificateCredential(certificate(1, 0), []string{"a1"}), true},
-		"revoked certificate":        {"agent:c1", certificateCredential(certificate(2, time.Hour), []string{"a1"}), true},
-		"authority dropped":          {"agent:c1", certificateCredential(certificate(1, time.Hour), []string{"gone"}), true},
-		"no authority":               {"agent:c1", certificateCredential(certificate(1, time.Hour), nil), true},
-		"mapped":                     {"agent:c5", certificateCredential(odd, []string{"a1"}), false},
-		"mapped to another identity": {"agent:c6", certificateCredential(odd, []string{"a1"}), true},
-		"not mapped any more":        {"agent:c1", certificateCredential(&x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: now.Add(time.Hour), Subject: pkix.Name{CommonName: "c1"}}, []string{"a1"}), true},
-		"no credential":              {"agent:c1", "", true},
+		"same password":               {"agent:c1", passwordCredential("c1", first), false},
+		"new password":                {"agent:c1", passwordCredential("c1", second), true},
+		"same password in a file":     {"agent:file", passwordCredential("file", first), false},
+		"no such user any more":       {"agent:c9", passwordCredential("c9", first), true},
+		"user is somebody else":       {"agent:c2", passwordCredential("moved", first), true},
+		"password of the program":     {"agent:embedded", passwordCredential("embedded", ""), false},
+		"certificate":                 {"agent:c1", certificateCredential(certificate(1, time.Hour), []string{"gone", "a2"}), false},
+		"expired certificate":         {"agent:c1", certificateCredential(certificate(1, 0), []string{"a1"}), true},
+		"revoked certificate":         {"agent:c1", certificateCredential(certificate(2, time.Hour), []string{"a1"}), true},
+		"authority dropped":           {"agent:c1", certificateCredential(certificate(1, time.Hour), []string{"gone"}), true},
+		"no authority":                {"agent:c1", certificateCredential(certificate(1, time.Hour), nil), true},
+		"mapped":                      {"agent:c5", certificateCredential(odd, []string{"a1"}), false},
+		"mapped to another identity":  {"agent:c6", certificateCredential(odd, []string{"a1"}), true},
+		"not mapped any more":         {"agent:c1", certificateCredential(&x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: now.Add(time.Hour), Subject: pkix.Name{CommonName: "c1"}}, []string{"a1"}), true},
+		"session of a former version": {"agent:c1", "", false},
+		"certificate of one":          {"agent:c1", former, false},
 	} {
 		if got := v.ended(test.owner, test.credential); got != test.want {
 			t.Errorf("%s: %v, want %v", name, got, test.want)

@@ -16,6 +16,7 @@ import (
 //	sessions  session id              → sessionRecord as JSON
 //	queue     session id 0x00 number  → entryRecord as JSON; the message's number, 8 bytes big endian
 //	messages  number                  → Message.encode
+//	retained  topic                   → a message; of former versions, deleted at the start
 //
 // Numbers ascend in order of arrival, so the order of the keys is the order of the queue. A message
 // is deleted with the last queue entry that refers to it.
@@ -147,6 +148,7 @@ func (r *Router) load() error {
 		{store.Sessions, r.loadSession},
 		{store.Messages, l.loadMessage},
 		{store.Queue, func(key string, value []byte) error { return r.loadEntry(key, value, l) }},
+		{store.Retained, func(string, []byte) error { return errors.New("a former version retained it") }},
 	} {
 		skip := func(key string, value []byte) error {
 			if err := step.load(key, value); err != nil {

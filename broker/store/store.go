@@ -17,6 +17,7 @@ const (
 	Sessions statestore.Bucket = "sessions"
 	Queue    statestore.Bucket = "queue"
 	Messages statestore.Bucket = "messages"
+	Retained statestore.Bucket = "retained"
 )
 
 // format is the version of the file's content; Open refuses any other.
@@ -43,7 +44,7 @@ func Open(config Config) (*statestore.Store, error) {
 		Name: "broker database", Path: config.Path,
 		Meta:     "meta",
 		Check:    func(meta *bbolt.Bucket) error { return statestore.RequireValue(meta, "format", format) },
-		Buckets:  []statestore.Bucket{Sessions, Queue, Messages},
+		Buckets:  []statestore.Bucket{Sessions, Queue, Messages, Retained},
 		SetAside: true, Recovery: "clients then find no session and resync",
 		NoFreelistSync: true, OnCommit: config.OnCommit, Logger: config.Logger,
 	})

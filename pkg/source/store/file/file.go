@@ -88,8 +88,10 @@ type typedError struct {
 func (e typedError) Unwrap() error        { return e.error }
 func (e typedError) Is(target error) bool { return target == e.is }
 
-// readHeader reads the header, and writes it to a new file.
+// readHeader reads the header, and writes it to a new file. A file of an earlier version gets an
+// identity too, but the generation that it was made at is unknown.
 func readHeader(meta *bbolt.Bucket, source wire.SourceID, initial store.Header) (h store.Header, err error) {
+	isNew := meta.Get([]byte(keyFormat)) == nil
 	if err := statestore.RequireValue(meta, keyFormat, format); err != nil {
 		return h, err
 	}
@@ -97,9 +99,13 @@ func readHeader(meta *bbolt.Bucket, source wire.SourceID, initial store.Header) 
 		return h, err
 	}
 	if meta.Get([]byte(keyIdentity)) == nil {
-		err := errors.Join(meta.Put([]byte(keyIdentity), []byte(initial.Identity)), meta.Put([]byte(keySince), number(int64(initial.Since))))
-		if err != nil {
+		if err := meta.Put([]byte(keyIdentity), []byte(initial.Identity)); err != nil {
 			return h, err
+		}
+		if isNew {
+			if err := meta.Put([]byte(keySince), number(int64(initial.Since))); err != nil {
+				return h, err
+			}
 		}
 	}
 	return store.Header{
