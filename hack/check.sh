@@ -96,7 +96,6 @@ lane_integration() {
 	ended
 	step hack/test.sh --alone
 	later make bench BENCHFLAGS=--quick ONLY='one work'
-	later go test -C test/bench -vet=off -count=1 -run '^TestQuick$' .
 	later make simulate SEEDS=2 TWICE=1
 	later make fuzz MINUTES=1 FUZZTIME=1s PACKAGES="./broker/packet ./pkg/wire"
 }

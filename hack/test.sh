@@ -53,7 +53,7 @@ if [ -n "${TESTED:-}" ]; then
 	mapfile -t goroutines < <(having '^\s*(defer )?go (func|[a-zA-Z_.]+\()|\.Go\(' --include='*.go' --exclude-dir={kit,sim,fuzz,cmd,deploy,hack,bench,examples})
 	mapfile -t needing < <(having 'StartMosquitto|(broker|postgres|mosquitto)kit\.|kit\.[A-Z][A-Za-z]+\.Require\(' --include='*_test.go' | grep -vxF "$(printf '%s\n' "${goroutines[@]}")")
 	beside=("go test $flags ./test/faults -run ^TestHubInPostgreSQL\$" "go test $flags $deploy -run 'Helm|Chart|InstallationGuide|NetworkPolicies|PinnedImages|QuickStart'"
-		"go test -C controlplane $flags -count=1 ./test -run 'Hub|Life|Spoke|Database|BrokenResult|Nothing' -skip ./etcd" "go test $flags -p 1 ${needing[*]}")
+		"go test -C controlplane $flags -count=1 ./test -run 'Hub|Life|Spoke|Database|BrokenResult|Nothing' -skip ./etcd" "go test $flags -p 1 ${needing[*]}" "go test -C test/bench $flags -run ^TestQuick\$ .")
 	deploy=""
 	rest=("${goroutines[@]}" ./test/{clusters,rollout,shards})
 fi
