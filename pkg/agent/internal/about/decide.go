@@ -58,10 +58,13 @@ type node struct {
 func (n *nodes) add(of node) {
 	n.count++
 	n.capacity, n.allocatable = sum(n.capacity, of.Status.Capacity), sum(n.allocatable, of.Status.Allocatable)
-	n.regions = sets.New(of.Metadata.Labels.Region).Union(n.regions)
-	n.zones = sets.New(of.Metadata.Labels.Zone).Union(n.zones)
+	if n.regions == nil {
+		n.platforms, n.regions, n.zones = sets.New[string](), sets.New[string](), sets.New[string]()
+	}
+	n.regions.Insert(of.Metadata.Labels.Region)
+	n.zones.Insert(of.Metadata.Labels.Zone)
 	if scheme, _, ok := strings.Cut(of.Spec.ProviderID, "://"); ok {
-		n.platforms = sets.New(cmp.Or(platforms[scheme], "Other")).Union(n.platforms)
+		n.platforms.Insert(cmp.Or(platforms[scheme], "Other"))
 	}
 }
 

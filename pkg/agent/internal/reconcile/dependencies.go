@@ -95,7 +95,7 @@ func (r *Reconciler) followDependencies(rec *reconciliation) {
 		h.cycle = ""
 		return
 	}
-	if r.Table.take(&rec.entry.recheck) || rec.changed {
+	if r.Table.testAndClear(&rec.entry.recheck) || rec.changed {
 		h.cycle = cycleMessage(order.Cycle(work.Meta.Name, func(name string) []string { return r.dependsOn(work, name) }))
 	}
 }

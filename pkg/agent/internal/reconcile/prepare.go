@@ -57,7 +57,7 @@ func (r *Reconciler) prepare(ctx context.Context, logger *slog.Logger, e *entry,
 		return rec.withholds(int(m.Ordinal)) == nil && wasComplete(m)
 	})
 	rec.complete.Work = rec.complete.Work && (known == nil || rec.order.finished())
-	if r.Table.take(&e.retry) {
+	if r.Table.testAndClear(&e.retry) {
 		e.history.refused = nil
 	}
 	rec.awaitRefused(time.Now())

@@ -102,7 +102,7 @@ func (t *Table) AppliedManifestWorkChanged(name, version string) {
 	t.ObjectChanged(name, appliedManifestWorkRef(name), version)
 }
 
-// KindChanged retries the works that wait for kind.
+// KindChanged retries the works that wait for kind. It costs one pass over all works, for each kind that comes, goes, or is served in other versions.
 func (t *Table) KindChanged(kind schema.GroupKind) {
 	t.retry(func(e *entry) bool { return slices.Contains(e.awaited, kind) })
 }
@@ -126,8 +126,8 @@ func (t *Table) retry(which func(*entry) bool) {
 	}
 }
 
-// take returns a flag of an entry, and takes it down.
-func (t *Table) take(flag *bool) bool {
+// testAndClear clears a flag of an entry, and reports whether it was set.
+func (t *Table) testAndClear(flag *bool) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	was := *flag

@@ -134,9 +134,9 @@ func (d *Dashboard) Run(ctx context.Context) error {
 	d.address = listener.Addr().String()
 	d.cfg.Logger.Info("serving the dashboard", "address", d.address, "tls", options.CertFile != "")
 	close(d.listening)
-	stop := context.AfterFunc(ctx, d.streams.end)
-	defer stop()
 	group, ctx := errgroup.WithContext(ctx)
+	stop := context.AfterFunc(ctx, d.streams.end) // also when the watches have failed
+	defer stop()
 	group.Go(func() error { return d.watch(ctx) })
 	group.Go(func() error { return serve.HTTP(ctx, listener, d.handler(), d.cfg.Logger) })
 	return group.Wait()
