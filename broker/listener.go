@@ -189,10 +189,6 @@ func (l *listener) handshake(ctx context.Context, s *server, socket net.Conn, co
 		},
 	}
 	secure := tls.Server(turns, l.config)
-	if err := turns.enter(); err != nil {
-		return nil, err
-	}
-	turns.inTurn = true
 	defer func() {
 		if turns.inTurn {
 			turns.leave()
@@ -203,7 +199,7 @@ func (l *listener) handshake(ctx context.Context, s *server, socket net.Conn, co
 }
 
 // turnConn is a connection during its TLS handshake, in one goroutine: it gives up its turn while it
-// waits for the client.
+// waits for the client. It has none before the client has said something: one that never does costs little.
 type turnConn struct {
 	net.Conn
 	enter  func() error // nil after the handshake
@@ -213,7 +209,7 @@ type turnConn struct {
 
 // Read implements [io.Reader].
 func (c *turnConn) Read(p []byte) (int, error) {
-	if !c.inTurn { // always after the handshake: without the stack and the closure of outOfTurn
+	if c.enter == nil { // always after the handshake: without the stack and the closure of outOfTurn
 		return c.Conn.Read(p)
 	}
 	return c.outOfTurn(c.Conn.Read, p)
@@ -221,21 +217,26 @@ func (c *turnConn) Read(p []byte) (int, error) {
 
 // Write implements [io.Writer]. A client that does not read may block it.
 func (c *turnConn) Write(p []byte) (int, error) {
-	if !c.inTurn {
+	if c.enter == nil {
 		return c.Conn.Write(p)
 	}
 	return c.outOfTurn(c.Conn.Write, p)
 }
 
 func (c *turnConn) outOfTurn(do func([]byte) (int, error), p []byte) (int, error) {
-	c.leave()
-	c.inTurn = false
+	if c.inTurn {
+		c.leave()
+		c.inTurn = false
+	}
 	n, err := do(p)
-	if turn := c.enter(); turn != nil {
-		return n, turn
+	if err != nil { // the handshake ends
+		return n, err
+	}
+	if err := c.enter(); err != nil {
+		return n, err
 	}
 	c.inTurn = true
-	return n, err
+	return n, nil
 }
 
 // logHandshake logs a failed handshake: as a warning with the subject if the client presented a

@@ -21,7 +21,10 @@ import (
 )
 
 // variable marks a process that is to be an attacker.
-const variable = "WORKWIRE_MQTTFLOOD"
+const (
+	variable = "WORKWIRE_MQTTFLOOD"
+	lowered  = "with the lowest priority" // its value in one that has it
+)
 
 // Attack is what an attacker does, in a process of its own with the lowest priority: elsewhere, an
 // attacker does not use the CPUs of the broker and of those who measure.
@@ -95,7 +98,9 @@ func Main() {
 
 // attack reads an Attack in JSON from in, and attacks until the end of in.
 func attack(in io.Reader) (sent int64, err error) {
-	lowerPriority()
+	if err := lowerPriority(); err != nil {
+		return 0, err
+	}
 	r := bufio.NewReader(in)
 	var a Attack
 	line, err := r.ReadBytes('\n')
@@ -136,7 +141,7 @@ func (a Attack) dial() (Dial, error) {
 	}
 	dialer := net.Dialer{Timeout: connectTime}
 	if a.From != "" && runtime.GOOS == "linux" {
-		dialer.LocalAddr = &net.TCPAddr{IP: net.ParseIP(a.From)}
+		dialer.LocalAddr, dialer.Control = &net.TCPAddr{IP: net.ParseIP(a.From)}, chooseLate
 	}
 	connect := mqttraw.Connect{User: a.User, Password: a.Password, KeepAlive: 600, Props: [][]byte{mqttraw.PropFour(mqttraw.SessionExpiry, 3600)}}
 	if a.Kind == wrongPasswords {

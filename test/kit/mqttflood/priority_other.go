@@ -2,4 +2,4 @@
 
 package mqttflood
 
-func lowerPriority() {}
+func lowerPriority() error { return nil }
