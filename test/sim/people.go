@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -28,8 +29,10 @@ const namespace = "default"
 var background = context.Background()
 
 // createWork creates a work that does not exist.
-func (w *World) createWork() {
-	c, name := w.anyWork()
+func (w *World) createWork() { w.create(w.anyWork()) }
+
+// create creates a work if it does not exist.
+func (w *World) create(c *cluster, name string) {
 	works := w.people.WorkV1().ManifestWorks(string(c.name))
 	work := &workv1.ManifestWork{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	w.fill(work)
@@ -37,8 +40,10 @@ func (w *World) createWork() {
 }
 
 func (w *World) anyWork() (*cluster, string) {
-	return w.anyCluster(), "work" + strconv.Itoa(w.random.intN(w.o.Works))
+	return w.anyCluster(), workName(w.random.intN(w.o.Works))
 }
+
+func workName(i int) string { return "work" + strconv.Itoa(i) }
 
 // fill declares some of the four ConfigMaps of a work, each with a value of its own.
 func (w *World) fill(work *workv1.ManifestWork) {
@@ -174,10 +179,15 @@ func (w *World) letAllGo() {
 // refuseObjects has a webhook refuse the objects of a work, on all clusters, for a while. Somebody changes the work meanwhile.
 func (w *World) refuseObjects() {
 	c, name := w.anyWork()
-	w.trace.note("webhook", "refuses the objects of "+name)
-	w.webhook.set(name)
+	w.refuse(name)
 	w.later(10*time.Second, func() { w.change(c, name) })
-	w.later(maxOutage, func() { w.webhook.set("") })
+	w.later(maxOutage, func() { w.refuse("") })
+}
+
+// refuse has a webhook refuse the objects of a work from now on; empty: of none.
+func (w *World) refuse(name string) {
+	w.trace.note("webhook", "refuses the objects of "+cmp.Or(name, "nothing"))
+	w.webhook.set(name)
 }
 
 // webhook refuses that the ConfigMaps of a work are written or deleted. It is safe for concurrent use.

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // happening is one kind of thing that happens at random.
@@ -45,6 +47,14 @@ func (w *World) Run() []string {
 	}
 	for _, c := range w.clusters {
 		c.agent.run()
+	}
+	if w.o.Tight { // no list of all works fits, once all exist
+		for i := range w.o.Works {
+			w.advance(4 * time.Second)
+			for _, c := range w.clusters {
+				w.create(c, workName(i))
+			}
+		}
 	}
 	for n, end := 1, time.Now().Add(w.o.Faults); time.Now().Before(end); n++ {
 		w.random.restart(w.o.Seed, 2*n)
@@ -312,10 +322,17 @@ func (w *World) overload() {
 }
 
 // silence cuts hub and second source off from the broker for a while, which forgets the session of the hub: statuses are lost, and people change what these
-// cannot say at once.
+// cannot say at once. One work is refused before, and no longer meanwhile: its last status follows no spec.
 func (w *World) silence() {
 	w.flaky.set(0, 3*time.Second, 0)
 	w.later(20*time.Second, func() { w.flaky.set(0, 0, 0) })
+	c := w.anyCluster()
+	if works, err := w.people.WorkV1().ManifestWorks(string(c.name)).List(background, metav1.ListOptions{}); err == nil && len(works.Items) > 0 {
+		name := works.Items[w.random.intN(len(works.Items))].Name
+		w.refuse(name)
+		w.change(c, name)
+	}
+	w.advance(5*time.Second + w.random.upTo(10*time.Second))
 	for range 8 {
 		w.changeWork()
 	}
@@ -326,6 +343,7 @@ func (w *World) silence() {
 	for _, p := range append(slices.Clone(w.hubs), w.sources.programs...) {
 		w.cutOff(p)
 	}
+	w.later(time.Second, func() { w.refuse("") })
 }
 
 // lie has the broker lose, delay and repeat messages for a while that it has acknowledged.

@@ -113,7 +113,7 @@ func runSeed(t *testing.T, seed uint64, leaveOut Numbers) {
 		Honest: seed%8 == 0, Restores: seed%8 == 3 || seed%8 == 4, Tight: seed%8 == 6,
 	}
 	if o.Tight {
-		o.Works = 30
+		o.Works = 24
 	}
 	if seed%2 == 1 {
 		o.Keys = t.TempDir()
