@@ -14,9 +14,8 @@ if [ ! -x "$folder/helm" ]; then
 	fresh=$(mktemp -d "$folder/build.XXXXXX")
 	trap 'rm -rf "$fresh"' EXIT
 	echo "building helm $version; the first time takes some minutes" >&2
-	# Not a dependency of this module: built outside of it, at low priority.
-	(cd "$fresh" && GOFLAGS=-trimpath GOBIN="$fresh" CGO_ENABLED=0 \
-		nice -n 19 go install "helm.sh/helm/v3/cmd/helm@$version") >&2
+	# Not a dependency of this module: built outside of it.
+	(cd "$fresh" && GOFLAGS=-trimpath GOBIN="$fresh" CGO_ENABLED=0 go install "helm.sh/helm/v3/cmd/helm@$version") >&2
 	mv "$fresh/helm" "$folder/helm"
 fi
 echo "$folder/helm"

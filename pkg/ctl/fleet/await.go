@@ -17,6 +17,7 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
 	"github.com/workwire/workwire/pkg/ctl/cli"
+	"github.com/workwire/workwire/pkg/runtime/listwatch"
 	"github.com/workwire/workwire/pkg/workstate"
 	"github.com/workwire/workwire/pkg/workstate/explain"
 )
@@ -111,15 +112,16 @@ func (r *Reader) Await(ctx context.Context, namespace, selector string, names []
 		a.open[name] = true
 	}
 	client := r.Clients.WorkV1().ManifestWorks(namespace)
-	options := func(o metav1.ListOptions) metav1.ListOptions {
+	options := func(o *metav1.ListOptions) {
 		o.LabelSelector = selector
 		if len(names) == 1 {
 			o.FieldSelector = "metadata.name=" + names[0]
 		}
-		return o
 	}
 	// The first request also tells why the user may not read works; a watch would try forever.
-	first, err := client.List(ctx, options(metav1.ListOptions{Limit: pageSize}))
+	page := metav1.ListOptions{Limit: pageSize}
+	options(&page)
+	first, err := client.List(ctx, page)
 	if err != nil {
 		return a.left(), cli.APIError("list the works of "+namespace, err)
 	}
@@ -131,7 +133,7 @@ func (r *Reader) Await(ctx context.Context, namespace, selector string, names []
 			return nil, cli.Errorf("no work in namespace %s matches %q", namespace, selector)
 		}
 	}
-	_, err = watchtools.UntilWithSync(ctx, listWatch(client.List, client.Watch, options), &workv1.ManifestWork{}, a.start, a.event)
+	_, err = watchtools.UntilWithSync(ctx, listwatch.Of(client, options, nil), &workv1.ManifestWork{}, a.start, a.event)
 	return a.left(), err
 }
 
@@ -247,12 +249,9 @@ func (r *Reader) AwaitRollout(ctx context.Context, namespace, name string, show 
 	if _, err := client.Get(ctx, name, metav1.GetOptions{}); err != nil {
 		return notFound(err, "set", name, "workctl get sets -A")
 	}
-	options := func(o metav1.ListOptions) metav1.ListOptions {
-		o.FieldSelector = "metadata.name=" + name
-		return o
-	}
+	options := func(o *metav1.ListOptions) { o.FieldSelector = "metadata.name=" + name }
 	last := ""
-	_, err := watchtools.UntilWithSync(ctx, listWatch(client.List, client.Watch, options), &workv1alpha1.ManifestWorkReplicaSet{}, nil, func(e watch.Event) (bool, error) {
+	_, err := watchtools.UntilWithSync(ctx, listwatch.Of(client, options, nil), &workv1alpha1.ManifestWorkReplicaSet{}, nil, func(e watch.Event) (bool, error) {
 		set, ok := e.Object.(*workv1alpha1.ManifestWorkReplicaSet)
 		switch {
 		case !ok:

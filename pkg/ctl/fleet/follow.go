@@ -10,7 +10,6 @@ import (
 	"github.com/go-logr/logr"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
@@ -18,6 +17,7 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
 	"github.com/workwire/workwire/pkg/ctl/cli"
+	"github.com/workwire/workwire/pkg/runtime/listwatch"
 )
 
 // Followed is a snapshot that watches keep up to date.
@@ -34,11 +34,10 @@ var kinds = []string{"work", "cluster", "set"}
 // and sets. What the user may not list is left out and named in the warnings, except the kind needed, which is
 // work, cluster or set: then it fails. The goroutines end with ctx.
 func (r *Reader) Follow(ctx context.Context, namespace, needed string) (*Followed, []string, error) {
-	works, clusters, sets := r.Clients.WorkV1().ManifestWorks(namespace), r.Clients.ClusterV1().ManagedClusters(),
-		r.Clients.WorkV1alpha1().ManifestWorkReplicaSets(namespace)
-	all := func(o metav1.ListOptions) metav1.ListOptions { return o }
 	sources := map[string]*cache.ListWatch{
-		"work": listWatch(works.List, works.Watch, all), "cluster": listWatch(clusters.List, clusters.Watch, all), "set": listWatch(sets.List, sets.Watch, all),
+		"work":    listwatch.Of(r.Clients.WorkV1().ManifestWorks(namespace), nil, nil),
+		"cluster": listwatch.Of(r.Clients.ClusterV1().ManagedClusters(), nil, nil),
+		"set":     listwatch.Of(r.Clients.WorkV1alpha1().ManifestWorkReplicaSets(namespace), nil, nil),
 	}
 	objects := map[string]runtime.Object{"work": &workv1.ManifestWork{}, "cluster": &clusterv1.ManagedCluster{}, "set": &workv1alpha1.ManifestWorkReplicaSet{}}
 	warnings, err := listable(ctx, sources, needed)
@@ -81,19 +80,6 @@ func listable(ctx context.Context, sources map[string]*cache.ListWatch, needed s
 		delete(sources, kind)
 	}
 	return w.warnings, nil
-}
-
-// listWatch returns what lists and watches with the options that options returns.
-func listWatch[L runtime.Object](list func(context.Context, metav1.ListOptions) (L, error),
-	follow func(context.Context, metav1.ListOptions) (watch.Interface, error), options func(metav1.ListOptions) metav1.ListOptions) *cache.ListWatch {
-	return &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			return list(ctx, options(o))
-		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			return follow(ctx, options(o))
-		},
-	}
 }
 
 // slim drops what a summary does not need, so that 10,000 works need little memory.

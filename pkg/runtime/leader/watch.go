@@ -8,9 +8,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime"
-	apiwatch "k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/workwire/workwire/pkg/runtime/listwatch"
 )
 
 // watch follows one Lease. The goroutines of run write the channels, the candidate reads them.
@@ -28,16 +28,8 @@ func newWatch() *watch {
 // run watches until ctx ends, with an informer's retries.
 func (w *watch) run(ctx context.Context, leases Leases, o *Options, log *slog.Logger) {
 	only := fields.OneTermEqualSelector("metadata.name", o.Name).String()
-	informer := cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-			options.FieldSelector = only
-			return leases.List(ctx, options)
-		},
-		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (apiwatch.Interface, error) {
-			options.FieldSelector = only
-			return leases.Watch(ctx, options)
-		},
-	}, leases), &coordinationv1.Lease{}, 0, nil)
+	source := listwatch.Of(leases, func(options *metav1.ListOptions) { options.FieldSelector = only }, nil)
+	informer := cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(source, leases), &coordinationv1.Lease{}, 0, nil)
 	// Neither call fails before the informer runs.
 	_ = informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
 		log.Debug("watch of the Lease failed, retrying", "error", err)

@@ -10,16 +10,13 @@
 package informer
 
 import (
-	"context"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workclient "github.com/workwire/workwire/pkg/client/clientset/versioned/typed/work/v1"
+	"github.com/workwire/workwire/pkg/runtime/listwatch"
 )
 
 // New returns an informer of the works of a cluster, whose name is the namespace, or of all clusters
@@ -28,13 +25,5 @@ import (
 // of its method RunWithContext ends; when the client's Run has ended, it tries until then to list
 // again. Its methods are safe for concurrent use; what it returns must not be changed.
 func New(client workclient.ManifestWorksGetter, namespace string, resync time.Duration, indexers cache.Indexers) cache.SharedIndexInformer {
-	works := client.ManifestWorks(namespace)
-	return cache.NewSharedIndexInformer(&cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
-			return works.List(ctx, opts)
-		},
-		WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
-			return works.Watch(ctx, opts)
-		},
-	}, &workv1.ManifestWork{}, resync, indexers)
+	return cache.NewSharedIndexInformer(listwatch.Of(client.ManifestWorks(namespace), nil, nil), &workv1.ManifestWork{}, resync, indexers)
 }

@@ -40,6 +40,7 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workclientv1 "github.com/workwire/workwire/pkg/client/clientset/versioned/typed/work/v1"
 	"github.com/workwire/workwire/pkg/runtime/kube"
+	"github.com/workwire/workwire/pkg/runtime/listwatch"
 )
 
 // Config configures [NewClient].
@@ -99,7 +100,7 @@ func (c *Client) Run(ctx context.Context) error {
 	writing.Go(func() { c.writeDrafts(ctx) })
 	defer writing.Wait()
 	c.view.Run(ctx, watchcache.Watch{
-		Name: "appliedmanifestworks", Client: c.config.Client, Logger: c.config.Logger, List: watchcache.Source(c.client, nil, nil),
+		Name: "appliedmanifestworks", Client: c.config.Client, Logger: c.config.Logger, List: listwatch.Of(c.client, nil, nil),
 	})
 	return nil
 }

@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
-	"github.com/workwire/workwire/pkg/agent/internal/watchcache"
+	"github.com/workwire/workwire/pkg/runtime/listwatch"
 )
 
 // rbacWatch keeps the policy of the cluster from watches of the four RBAC kinds.
@@ -61,7 +61,7 @@ func (w *rbacWatch) run(ctx context.Context) {
 
 // watchKind watches one kind until ctx ends.
 func (w *rbacWatch) watchKind(ctx context.Context, resource string) {
-	source := watchcache.Source(w.client.Resource(rbacv1.SchemeGroupVersion.WithResource(resource)), nil,
+	source := listwatch.Of(w.client.Resource(rbacv1.SchemeGroupVersion.WithResource(resource)), nil,
 		func(ctx context.Context, err error) { w.requested(ctx, resource, err) })
 	informer := cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(source, w.client), &unstructured.Unstructured{}, 0, nil)
 	registration, err := informer.AddEventHandler(cache.ResourceEventHandlerDetailedFuncs{

@@ -15,6 +15,7 @@ import (
 
 	"github.com/workwire/workwire/pkg/agent/internal/object"
 	"github.com/workwire/workwire/pkg/agent/internal/watchcache"
+	"github.com/workwire/workwire/pkg/runtime/listwatch"
 )
 
 // watcher is one watch and the cache that it fills.
@@ -44,7 +45,7 @@ type selection struct {
 
 // run watches until ctx ends, and retries with backoff.
 func (w *watcher) run(ctx context.Context, s selection) {
-	w.cache.Run(ctx, watchcache.Watch{Name: s.name, Client: s.client, Logger: s.logger, List: watchcache.Source(s.resource, s.restrict, w.noteResult)})
+	w.cache.Run(ctx, watchcache.Watch{Name: s.name, Client: s.client, Logger: s.logger, List: listwatch.Of(s.resource, s.restrict, w.noteResult)})
 }
 
 // noteResult notes the result of a list or a watch.

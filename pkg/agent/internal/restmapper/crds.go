@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/workwire/workwire/pkg/agent/internal/watchcache"
+	"github.com/workwire/workwire/pkg/runtime/listwatch"
 )
 
 var crdResource = schema.GroupVersionResource{
@@ -36,7 +36,7 @@ type definition struct {
 // logs that once and retries with a backoff, while the mapper works by discovery. It must be called
 // once.
 func (m *Mapper) Run(ctx context.Context) error {
-	source := watchcache.Source(dynamic.New(m.config.Client).Resource(crdResource), nil, nil)
+	source := listwatch.Of(dynamic.New(m.config.Client).Resource(crdResource), nil, nil)
 	informer := cache.NewSharedIndexInformer(source, &unstructured.Unstructured{}, 0, nil)
 	var once sync.Once
 	logError := func(ctx context.Context, _ *cache.Reflector, err error) {

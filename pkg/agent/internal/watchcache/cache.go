@@ -23,7 +23,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
@@ -92,36 +91,6 @@ type Watch struct {
 	Client any
 	// Logger for failures.
 	Logger *slog.Logger
-}
-
-// Client lists and watches objects.
-type Client[L runtime.Object] interface {
-	List(context.Context, metav1.ListOptions) (L, error)
-	Watch(context.Context, metav1.ListOptions) (watch.Interface, error)
-}
-
-// Source returns what a client lists and watches. restrict sets selectors, and noted gets the result of each request; both may be nil.
-func Source[L runtime.Object](client Client[L], restrict func(*metav1.ListOptions), noted func(context.Context, error)) *cache.ListWatch {
-	if restrict == nil {
-		restrict = func(*metav1.ListOptions) {}
-	}
-	if noted == nil {
-		noted = func(context.Context, error) {}
-	}
-	return &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-			restrict(&options)
-			list, err := client.List(ctx, options)
-			noted(ctx, err)
-			return list, err
-		},
-		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-			restrict(&options)
-			opened, err := client.Watch(ctx, options)
-			noted(ctx, err)
-			return opened, err
-		},
-	}
 }
 
 // Run fills the cache until ctx ends. It retries with backoff, and logs each cause of a failure once,

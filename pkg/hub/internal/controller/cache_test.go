@@ -14,11 +14,13 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
+	"github.com/workwire/workwire/pkg/runtime/listwatch"
 )
 
 type works = Cache[*workv1.ManifestWork]
@@ -29,10 +31,10 @@ var key = types.NamespacedName{Namespace: "c", Name: "w"}
 func newWorks(t *testing.T, held ...*workv1.ManifestWork) (*works, *time.Time) {
 	t.Helper()
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	c := CacheOf(NewInformers(InformersConfig{Now: func() time.Time { return now }, Logger: slog.New(slog.DiscardHandler)}),
+	c := CacheOf(NewInformers(InformersConfig{Client: versioned.NewForConfigOrDie(&rest.Config{}), Now: func() time.Time { return now }, Logger: slog.New(slog.DiscardHandler)}),
 		workv1.SchemeGroupVersion.WithResource("manifestworks"), &workv1.ManifestWork{},
 		Codec[*workv1.ManifestWork]{Hold: func(w *workv1.ManifestWork) any { return &heldWork{key: KeyOf(w), ObjectMeta: w.ObjectMeta} }},
-		func(client versioned.Interface) Client[*workv1.ManifestWorkList] {
+		func(client versioned.Interface) listwatch.Client[*workv1.ManifestWorkList] {
 			return client.WorkV1().ManifestWorks("")
 		})
 	for _, w := range held {
@@ -185,7 +187,7 @@ func TestReadyNamesTheCause(t *testing.T) {
 }
 
 func TestOneCachePerResource(t *testing.T) {
-	i := NewInformers(InformersConfig{})
+	i := NewInformers(InformersConfig{Client: versioned.NewForConfigOrDie(&rest.Config{})})
 	caches := func() []any {
 		return []any{i.Placements(), i.ManagedClusters(), i.PlacementDecisions(), i.ManifestWorkReplicaSets()}
 	}

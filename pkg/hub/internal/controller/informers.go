@@ -26,6 +26,7 @@ import (
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
 	workwirev1alpha1 "github.com/workwire/workwire/pkg/apis/workwire/v1alpha1"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
+	"github.com/workwire/workwire/pkg/runtime/listwatch"
 )
 
 // InformersConfig configures [Informers].
@@ -82,7 +83,7 @@ func (i *Informers) Metrics() []prometheus.Collector {
 // ManifestWorkReplicaSets returns the cache of ManifestWorkReplicaSets.
 func (i *Informers) ManifestWorkReplicaSets() *Cache[*workv1alpha1.ManifestWorkReplicaSet] {
 	return plainCache(i, workv1alpha1.SchemeGroupVersion.WithResource("manifestworkreplicasets"), &workv1alpha1.ManifestWorkReplicaSet{},
-		func(c versioned.Interface) Client[*workv1alpha1.ManifestWorkReplicaSetList] {
+		func(c versioned.Interface) listwatch.Client[*workv1alpha1.ManifestWorkReplicaSetList] {
 			return c.WorkV1alpha1().ManifestWorkReplicaSets("")
 		})
 }
@@ -90,7 +91,7 @@ func (i *Informers) ManifestWorkReplicaSets() *Cache[*workv1alpha1.ManifestWorkR
 // ManagedClusters returns the cache of ManagedClusters.
 func (i *Informers) ManagedClusters() *Cache[*clusterv1.ManagedCluster] {
 	return plainCache(i, clusterv1.SchemeGroupVersion.WithResource("managedclusters"), &clusterv1.ManagedCluster{},
-		func(c versioned.Interface) Client[*clusterv1.ManagedClusterList] {
+		func(c versioned.Interface) listwatch.Client[*clusterv1.ManagedClusterList] {
 			return c.ClusterV1().ManagedClusters()
 		})
 }
@@ -98,7 +99,7 @@ func (i *Informers) ManagedClusters() *Cache[*clusterv1.ManagedCluster] {
 // ManagedClusterSets returns the cache of ManagedClusterSets.
 func (i *Informers) ManagedClusterSets() *Cache[*clusterv1beta2.ManagedClusterSet] {
 	return plainCache(i, clusterv1beta2.SchemeGroupVersion.WithResource("managedclustersets"), &clusterv1beta2.ManagedClusterSet{},
-		func(c versioned.Interface) Client[*clusterv1beta2.ManagedClusterSetList] {
+		func(c versioned.Interface) listwatch.Client[*clusterv1beta2.ManagedClusterSetList] {
 			return c.ClusterV1beta2().ManagedClusterSets()
 		})
 }
@@ -106,7 +107,7 @@ func (i *Informers) ManagedClusterSets() *Cache[*clusterv1beta2.ManagedClusterSe
 // ManagedClusterSetBindings returns the cache of ManagedClusterSetBindings.
 func (i *Informers) ManagedClusterSetBindings() *Cache[*clusterv1beta2.ManagedClusterSetBinding] {
 	return plainCache(i, clusterv1beta2.SchemeGroupVersion.WithResource("managedclustersetbindings"), &clusterv1beta2.ManagedClusterSetBinding{},
-		func(c versioned.Interface) Client[*clusterv1beta2.ManagedClusterSetBindingList] {
+		func(c versioned.Interface) listwatch.Client[*clusterv1beta2.ManagedClusterSetBindingList] {
 			return c.ClusterV1beta2().ManagedClusterSetBindings("")
 		})
 }
@@ -114,7 +115,7 @@ func (i *Informers) ManagedClusterSetBindings() *Cache[*clusterv1beta2.ManagedCl
 // Placements returns the cache of Placements.
 func (i *Informers) Placements() *Cache[*clusterv1beta1.Placement] {
 	return plainCache(i, clusterv1beta1.SchemeGroupVersion.WithResource("placements"), &clusterv1beta1.Placement{},
-		func(c versioned.Interface) Client[*clusterv1beta1.PlacementList] {
+		func(c versioned.Interface) listwatch.Client[*clusterv1beta1.PlacementList] {
 			return c.ClusterV1beta1().Placements("")
 		})
 }
@@ -122,7 +123,7 @@ func (i *Informers) Placements() *Cache[*clusterv1beta1.Placement] {
 // PlacementDecisions returns the cache of PlacementDecisions.
 func (i *Informers) PlacementDecisions() *Cache[*clusterv1beta1.PlacementDecision] {
 	return plainCache(i, clusterv1beta1.SchemeGroupVersion.WithResource("placementdecisions"), &clusterv1beta1.PlacementDecision{},
-		func(c versioned.Interface) Client[*clusterv1beta1.PlacementDecisionList] {
+		func(c versioned.Interface) listwatch.Client[*clusterv1beta1.PlacementDecisionList] {
 			return c.ClusterV1beta1().PlacementDecisions("")
 		})
 }
@@ -130,7 +131,7 @@ func (i *Informers) PlacementDecisions() *Cache[*clusterv1beta1.PlacementDecisio
 // AddOnPlacementScores returns the cache of AddOnPlacementScores.
 func (i *Informers) AddOnPlacementScores() *Cache[*clusterv1alpha1.AddOnPlacementScore] {
 	return plainCache(i, clusterv1alpha1.SchemeGroupVersion.WithResource("addonplacementscores"), &clusterv1alpha1.AddOnPlacementScore{},
-		func(c versioned.Interface) Client[*clusterv1alpha1.AddOnPlacementScoreList] {
+		func(c versioned.Interface) listwatch.Client[*clusterv1alpha1.AddOnPlacementScoreList] {
 			return c.ClusterV1alpha1().AddOnPlacementScores("")
 		})
 }
@@ -138,7 +139,7 @@ func (i *Informers) AddOnPlacementScores() *Cache[*clusterv1alpha1.AddOnPlacemen
 // WorkOverrides returns the cache of WorkOverrides.
 func (i *Informers) WorkOverrides() *Cache[*workwirev1alpha1.WorkOverride] {
 	return plainCache(i, workwirev1alpha1.GroupVersion.WithResource("workoverrides"), &workwirev1alpha1.WorkOverride{},
-		func(c versioned.Interface) Client[*workwirev1alpha1.WorkOverrideList] {
+		func(c versioned.Interface) listwatch.Client[*workwirev1alpha1.WorkOverrideList] {
 			return c.WorkwireV1alpha1().WorkOverrides("")
 		})
 }
@@ -146,20 +147,20 @@ func (i *Informers) WorkOverrides() *Cache[*workwirev1alpha1.WorkOverride] {
 // RolloutPlans returns the cache of RolloutPlans.
 func (i *Informers) RolloutPlans() *Cache[*workwirev1alpha1.RolloutPlan] {
 	return plainCache(i, workwirev1alpha1.GroupVersion.WithResource("rolloutplans"), &workwirev1alpha1.RolloutPlan{},
-		func(c versioned.Interface) Client[*workwirev1alpha1.RolloutPlanList] {
+		func(c versioned.Interface) listwatch.Client[*workwirev1alpha1.RolloutPlanList] {
 			return c.WorkwireV1alpha1().RolloutPlans("")
 		})
 }
 
 // plainCache is [CacheOf] for objects that are held as they are.
-func plainCache[T Object, L runtime.Object](i *Informers, version schema.GroupVersionResource, example T, client func(versioned.Interface) Client[L]) *Cache[T] {
+func plainCache[T Object, L runtime.Object](i *Informers, version schema.GroupVersionResource, example T, client func(versioned.Interface) listwatch.Client[L]) *Cache[T] {
 	return CacheOf(i, version, example, Codec[T]{}, client)
 }
 
 // CacheOf returns the one cache of a resource and creates it at the first call, with objects like example
 // that codec holds, and with what lists and watches them in all namespaces.
 func CacheOf[T Object, L runtime.Object](
-	i *Informers, version schema.GroupVersionResource, example T, codec Codec[T], client func(versioned.Interface) Client[L],
+	i *Informers, version schema.GroupVersionResource, example T, codec Codec[T], client func(versioned.Interface) listwatch.Client[L],
 ) *Cache[T] {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -167,7 +168,9 @@ func CacheOf[T Object, L runtime.Object](
 	if existing, ok := i.caches[resource].(*Cache[T]); ok {
 		return existing
 	}
-	c := newCache(i, version, example, codec, newListWatch(i, resource, client))
+	c := newCache(i, version, example, codec, &listWatch{
+		informers: i, resource: resource, woken: make(chan struct{}), source: listwatch.Of(client(i.cfg.Client), nil, nil),
+	})
 	i.caches[resource] = c
 	return c
 }

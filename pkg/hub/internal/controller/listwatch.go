@@ -14,23 +14,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
-
-	"github.com/workwire/workwire/pkg/client/clientset/versioned"
 )
-
-// Client lists and watches one resource in all namespaces: a typed client.
-type Client[L runtime.Object] interface {
-	List(ctx context.Context, options metav1.ListOptions) (L, error)
-	Watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error)
-}
 
 // listWatch reads one resource for its informer. Every full read is consistent: it returns all that
 // was written before it began, whichever API server answers.
 type listWatch struct {
 	informers *Informers
 	resource  schema.GroupResource
-	list      func(context.Context, metav1.ListOptions) (runtime.Object, error)
-	watch     func(context.Context, metav1.ListOptions) (watch.Interface, error)
+	source    *cache.ListWatch
 
 	mu      sync.Mutex
 	current watch.Interface // guarded by mu: the last watch, perhaps ended; nil before the first
@@ -44,18 +35,6 @@ const (
 	maxRetryPause = 10 * time.Second
 )
 
-func newListWatch[L runtime.Object](i *Informers, resource schema.GroupResource, client func(versioned.Interface) Client[L]) *listWatch {
-	return &listWatch{
-		informers: i, resource: resource, woken: make(chan struct{}),
-		list: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-			return client(i.cfg.Client).List(ctx, options)
-		},
-		watch: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-			return client(i.cfg.Client).Watch(ctx, options)
-		},
-	}
-}
-
 // listerWatcher returns l for an informer.
 func (l *listWatch) listerWatcher() cache.ListerWatcher {
 	return cache.ToListWatcherWithWatchListSemantics(
@@ -65,7 +44,7 @@ func (l *listWatch) listerWatcher() cache.ListerWatcher {
 // List lists for the informer.
 func (l *listWatch) List(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 	l.startFullRead(&options)
-	return retry(ctx, l, func() (runtime.Object, error) { return l.list(ctx, options) })
+	return retry(ctx, l, func() (runtime.Object, error) { return l.source.ListWithContextFunc(ctx, options) })
 }
 
 // Watch watches for the informer, beginning with all objects if options say so.
@@ -76,7 +55,7 @@ func (l *listWatch) Watch(ctx context.Context, options metav1.ListOptions) (watc
 		return nil, apierrors.NewResourceExpired("the cache is read anew")
 	}
 	w, err := retry(ctx, l, func() (watch.Interface, error) {
-		w, err := l.watch(ctx, options)
+		w, err := l.source.WatchFuncWithContext(ctx, options)
 		if err == nil && reflect.TypeOf(w) == emptyWatch {
 			err = errClosed
 		}

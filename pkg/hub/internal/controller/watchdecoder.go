@@ -19,21 +19,22 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/workwire/workwire/pkg/client/clientset/versioned/scheme"
+	"github.com/workwire/workwire/pkg/runtime/listwatch"
 )
 
 // ParsedOnce returns client with watches of T that parse an event once. The decoder of client-go parses it
 // for its frame, its type, its kind, to validate it, and for its content.
-func ParsedOnce[T Object, L runtime.Object](client Client[L], rest rest.Interface, resource string) Client[L] {
+func ParsedOnce[T Object, L runtime.Object](client listwatch.Client[L], rest rest.Interface, resource string) listwatch.Client[L] {
 	return onceClient[T, L]{client, rest, resource}
 }
 
 type onceClient[T Object, L runtime.Object] struct {
-	Client[L]
+	listwatch.Client[L]
 	rest     rest.Interface
 	resource string
 }
 
-// Watch implements [Client].
+// Watch implements [listwatch.Client].
 func (c onceClient[T, L]) Watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 	options.Watch = true
 	body, err := c.rest.Get().Resource(c.resource).VersionedParams(&options, scheme.ParameterCodec).

@@ -28,8 +28,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/watch"
 	certificatesv1client "k8s.io/client-go/kubernetes/typed/certificates/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/cache"
@@ -40,6 +38,7 @@ import (
 	"github.com/workwire/workwire/pkg/apis/workwire/v1alpha1"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
 	"github.com/workwire/workwire/pkg/hub/internal/controller"
+	"github.com/workwire/workwire/pkg/runtime/listwatch"
 	"github.com/workwire/workwire/pkg/runtime/required"
 	"github.com/workwire/workwire/pkg/security/enrolment"
 	"github.com/workwire/workwire/pkg/transport"
@@ -140,23 +139,13 @@ func New(cfg Config) (*Joins, error) {
 // watch makes what is read of the hub's API. Run runs it.
 func (j *Joins) watch() error {
 	// By the typed client, which reads protobuf.
-	csrs, ours := j.cfg.Certificates.CertificateSigningRequests(), func(o metav1.ListOptions) metav1.ListOptions {
+	j.csrs = cache.NewSharedIndexInformer(listwatch.Of(j.cfg.Certificates.CertificateSigningRequests(), func(o *metav1.ListOptions) {
 		o.FieldSelector = fields.OneTermEqualSelector("spec.signerName", v1alpha1.AgentSignerName).String()
 		o.LabelSelector = v1alpha1.SourceLabelKey + "=" + string(j.cfg.Source)
-		return o
-	}
-	j.csrs = cache.NewSharedIndexInformer(&cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			return csrs.List(ctx, ours(o))
-		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			return csrs.Watch(ctx, ours(o))
-		},
-	}, &certificatesv1.CertificateSigningRequest{}, 0, nil)
-	j.tokens = cache.NewSharedIndexInformer(cache.NewFilteredListWatchFromClient(j.cfg.Core.RESTClient(), "secrets", j.cfg.Namespace,
-		func(o *metav1.ListOptions) {
-			o.FieldSelector = fields.OneTermEqualSelector("type", v1alpha1.JoinTokenSecretType).String()
-		}), &corev1.Secret{}, 0, nil)
+	}, nil), &certificatesv1.CertificateSigningRequest{}, 0, nil)
+	j.tokens = cache.NewSharedIndexInformer(listwatch.Of(j.cfg.Core.Secrets(j.cfg.Namespace), func(o *metav1.ListOptions) {
+		o.FieldSelector = fields.OneTermEqualSelector("type", v1alpha1.JoinTokenSecretType).String()
+	}, nil), &corev1.Secret{}, 0, nil)
 	changed := func(object any) {
 		if csr, ok := object.(*certificatesv1.CertificateSigningRequest); ok {
 			j.queue.Add(csr.Name)

@@ -47,3 +47,22 @@ func TestDeletedWhileRevoked(t *testing.T) {
 		t.Error("the list is not looked at")
 	}
 }
+
+// TestWhoWasNotTold: clusters that could not be told of an authority, since the hub was connecting, are told at the next look.
+func TestWhoWasNotTold(t *testing.T) {
+	now := time.Now()
+	for name, c := range map[string]struct {
+		last telling
+		want bool
+	}{
+		"the first one":            {telling{}, true},
+		"another one":              {telling{authority: "former", began: now, all: true}, true},
+		"all were told":            {telling{authority: "new", began: now.Add(-authorityInterval), all: true}, false},
+		"not all were told":        {telling{authority: "new", began: now.Add(-authorityInterval)}, true},
+		"those who did not listen": {telling{authority: "new", began: now.Add(-renewInterval), all: true}, true},
+	} {
+		if got := c.last.due("new", now); got != c.want {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}

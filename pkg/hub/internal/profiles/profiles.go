@@ -23,13 +23,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	"github.com/workwire/workwire/pkg/hub/internal/controller"
+	"github.com/workwire/workwire/pkg/runtime/listwatch"
 	"github.com/workwire/workwire/pkg/runtime/required"
 )
 
@@ -68,12 +68,7 @@ func New(cfg Config) (*Controller, error) {
 	}
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	c := &Controller{cfg: cfg, client: cfg.Client.Resource(Resource).Namespace(cfg.Namespace)}
-	c.informer = cache.NewSharedIndexInformer(&cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return c.client.List(ctx, o) },
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			return c.client.Watch(ctx, o)
-		},
-	}, &unstructured.Unstructured{}, 0, nil)
+	c.informer = cache.NewSharedIndexInformer(listwatch.Of(c.client, nil, nil), &unstructured.Unstructured{}, 0, nil)
 	err := c.informer.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
 		c.failure.Store(&err)
 		cache.DefaultWatchErrorHandler(ctx, r, err)

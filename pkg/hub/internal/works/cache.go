@@ -16,6 +16,7 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
 	"github.com/workwire/workwire/pkg/hub/internal/controller"
+	"github.com/workwire/workwire/pkg/runtime/listwatch"
 	"github.com/workwire/workwire/pkg/wire"
 )
 
@@ -62,7 +63,7 @@ var codec = controller.Codec[*workv1.ManifestWork]{
 }
 
 // client lists and watches works.
-func client(c versioned.Interface) controller.Client[*workv1.ManifestWorkList] {
+func client(c versioned.Interface) listwatch.Client[*workv1.ManifestWorkList] {
 	works := c.WorkV1()
 	return controller.ParsedOnce[*workv1.ManifestWork](works.ManifestWorks(""), works.RESTClient(), "manifestworks")
 }
