@@ -39,7 +39,7 @@ func (g *Gate) make() {
 	}
 }
 
-// Enter waits for a place, which Leave or Took gives back. It returns an error if ctx ends before.
+// Enter waits for a place, which Leave or Write gives back. It returns an error if ctx ends before.
 func (g *Gate) Enter(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -56,11 +56,20 @@ func (g *Gate) Leave() {
 	g.give()
 }
 
-// Took gives a place back after a write that took so long, whether or not it failed.
-func (g *Gate) Took(took time.Duration) {
+// Write calls write, and gives the place back: when it has ended, or, so that others need not wait, when it hangs.
+func (g *Gate) Write(write func()) {
+	began := time.Now()
+	hangs := time.AfterFunc(Patience, func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.limit.Hangs()
+		g.make()
+	})
+	write()
+	took, hung := time.Since(began), !hangs.Stop()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.limit.Took(took)
+	g.limit.Took(took, hung)
 	g.give()
 }
 

@@ -1,15 +1,18 @@
 // Package pace limits how many writes to a server are under way together by how long they take. Writes that a server
 // cannot do at once wait for each other there, before and among those of everybody else. As many as it does at once are as fast, and nobody
-// waits behind the others.
+// waits behind the others. A write that hangs, in a webhook say, no longer counts after [Patience].
 //
 //	limit := pace.New(16)
 //	for running < limit.Allowed() { … }
-//	limit.Took(time.Since(began))
+//	limit.Took(time.Since(began), false)
 package pace
 
 import "time"
 
 const (
+	// Patience is how long a write may take before it hangs: it waits for something else than the server's turn.
+	Patience = 2 * time.Second
+
 	// fewest writes may always be under way: some are served while others are on their way, and one that hangs does not hold up all.
 	fewest = 2
 	// slow is how many times as long as the fastest ones writes take when there are too many of them.
@@ -25,6 +28,7 @@ const (
 type Limit struct {
 	most             int
 	allowed          float64
+	hanging          int
 	count            int     // of writes in this window
 	fastest, average float64 // of what the writes of this window took, in seconds
 }
@@ -34,11 +38,17 @@ func New(most int) *Limit {
 	return &Limit{most: most, allowed: min(fewest, float64(most))}
 }
 
-// Allowed returns how many writes may be under way, from 1 to most.
-func (l *Limit) Allowed() int { return int(l.allowed) }
+// Allowed returns how many writes may be under way, from 1 to most: with those that hang, which take no place.
+func (l *Limit) Allowed() int { return min(int(l.allowed)+l.hanging, l.most) }
 
-// Took says how long a write took that has ended, whether or not it failed.
-func (l *Limit) Took(took time.Duration) {
+// Hangs says that a write is under way for [Patience].
+func (l *Limit) Hangs() { l.hanging++ }
+
+// Took says how long a write took that has ended, whether or not it failed, and whether [Limit.Hangs] was called about it.
+func (l *Limit) Took(took time.Duration, hung bool) {
+	if hung {
+		l.hanging--
+	}
 	seconds := took.Seconds()
 	if l.count == 0 {
 		l.fastest, l.average = seconds, seconds

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/workwire/workwire/pkg/runtime/pace"
@@ -45,7 +46,7 @@ func (s server) fill(limit *pace.Limit, n int, random *rand.Rand) (took time.Dur
 		w := underWay[next]
 		underWay = append(underWay[:next], underWay[next+1:]...)
 		now = w.ended
-		limit.Took(w.ended - w.began)
+		limit.Took(w.ended-w.began, false)
 		done++
 	}
 	return now, together
@@ -97,7 +98,7 @@ func TestLimitFollows(t *testing.T) {
 func TestLimitOfOne(t *testing.T) {
 	limit := pace.New(1)
 	for range 100 {
-		limit.Took(time.Millisecond)
+		limit.Took(time.Millisecond, false)
 		if limit.Allowed() != 1 {
 			t.Fatalf("%d are allowed", limit.Allowed())
 		}
@@ -105,7 +106,9 @@ func TestLimitOfOne(t *testing.T) {
 }
 
 // TestGate: as many pass together as the limit allows, also when it changes, and whoever does not wait any longer takes no place.
-func TestGate(t *testing.T) {
+func TestGate(t *testing.T) { synctest.Test(t, testGate) }
+
+func testGate(t *testing.T) {
 	const most = 8
 	gate := pace.NewGate(most)
 	writes := func(took time.Duration) { // of several callers
@@ -117,7 +120,7 @@ func TestGate(t *testing.T) {
 						t.Error(err)
 						return
 					}
-					gate.Took(took)
+					gate.Write(func() { time.Sleep(took) })
 				}
 			})
 		}
@@ -146,4 +149,38 @@ func TestGate(t *testing.T) {
 			t.Errorf("%d pass together when writes take %s, want %d", n, c.took, c.want)
 		}
 	}
+}
+
+// TestHangingWrites: writes that hang hold up others no longer than Patience, as long as there are fewer than may be under way at most.
+func TestHangingWrites(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const most = 8
+		gate, began := pace.NewGate(most), time.Now()
+		write := func(takes time.Duration) {
+			if err := gate.Enter(t.Context()); err != nil {
+				t.Error(err)
+				return
+			}
+			gate.Write(func() { time.Sleep(takes) })
+		}
+		var hanging sync.WaitGroup
+		for range most - 1 {
+			hanging.Go(func() { write(time.Minute) })
+		}
+		synctest.Wait()
+		write(time.Millisecond) // after four pairs
+		if waited := time.Since(began); waited > most/2*pace.Patience {
+			t.Errorf("a write has waited for %s", waited)
+		}
+		hanging.Wait()
+		began = time.Now()
+		for range 2 { // as many as at first
+			hanging.Go(func() { write(pace.Patience / 2) })
+		}
+		synctest.Wait()
+		if write(time.Millisecond); time.Since(began) < pace.Patience/2 {
+			t.Errorf("a third write is under way after %s", time.Since(began))
+		}
+		hanging.Wait()
+	})
 }

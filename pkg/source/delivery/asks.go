@@ -5,7 +5,9 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/workwire/workwire/pkg/runtime/pace"
 	"github.com/workwire/workwire/pkg/runtime/quota"
+	"github.com/workwire/workwire/pkg/runtime/schedule"
 	"github.com/workwire/workwire/pkg/wire"
 )
 
@@ -17,12 +19,14 @@ type asking struct {
 
 // storing is what the WorkStore is being told about one work.
 type storing struct {
+	schedule.Timer
 	job    *job[workKey, statusUpdate]
 	update statusUpdate
 	began  time.Time
 	// refused is why the newest spec of the work cannot be published, and authoritative whether it is published as such.
 	refused       *refusal
 	authoritative bool
+	hangs         bool
 }
 
 // statusUpdate is what the WorkStore is to be told about one work.
@@ -104,7 +108,8 @@ func (in storeEnded) apply(d *core, now time.Time) {
 		d.cluster(name).storingLarge = false
 	}
 	d.ended(name)
-	d.storePace.Took(now.Sub(in.began))
+	d.hanging.Remove(in.storing)
+	d.storePace.Took(now.Sub(in.began), in.hangs)
 	if in.failed && d.serves(name) {
 		d.stores.retry(in.job, u, now)
 		return
@@ -140,6 +145,10 @@ func (d *core) beginJobs(now time.Time) {
 		d.cluster(j.cluster).underWay++
 		d.act(&asking{j, task})
 	}
+	for s, ok := d.hanging.Pop(now); ok; s, ok = d.hanging.Pop(now) {
+		s.hangs = true
+		d.storePace.Hangs()
+	}
 	for {
 		j, u := d.stores.next(now, d.storePace.Allowed())
 		if j == nil {
@@ -155,7 +164,9 @@ func (d *core) beginJobs(now time.Time) {
 		}
 		d.cluster(j.cluster).underWay++
 		w := d.peek(j.key)
-		d.act(&storing{j, u, now, w.refused, w.authoritative})
+		s := &storing{job: j, update: u, began: now, refused: w.refused, authoritative: w.authoritative}
+		d.hanging.Set(s, now.Add(pace.Patience))
+		d.act(s)
 	}
 }
 

@@ -40,7 +40,8 @@ type core struct {
 	due        schedule.Schedule[*workRecord]  // works to look at later
 	asks       jobs[wire.ClusterName, resyncTask]
 	stores     jobs[workKey, statusUpdate]
-	storePace  *pace.Limit // how many stores run together
+	storePace  *pace.Limit                 // how many stores run together
+	hanging    schedule.Schedule[*storing] // stores that run, by when they hang
 	// connection is the number of the current connection, 0 for none.
 	connection, lastConnection uint64
 	roundTrip                  roundTrip // from a publish to the first status of it
@@ -130,7 +131,7 @@ func (d *core) requeueDue(now time.Time) {
 
 // nextDue returns when time alone has something done; zero: never.
 func (d *core) nextDue() time.Time {
-	due := firstDue(d.asks.due.Next(), d.stores.due.Next())
+	due := firstDue(firstDue(d.asks.due.Next(), d.stores.due.Next()), d.hanging.Next())
 	if d.connection != 0 {
 		due = firstDue(due, d.due.Next())
 	}

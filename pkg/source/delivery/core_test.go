@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/runtime/pace"
 	"github.com/workwire/workwire/pkg/runtime/quota"
 	"github.com/workwire/workwire/pkg/wire"
 )
@@ -515,5 +516,37 @@ func TestSlowStore(t *testing.T) {
 		if end(c.took, 500); len(underWay) != c.want {
 			t.Errorf("%d statuses are under way when each takes %s, want %d", len(underWay), c.took, c.want)
 		}
+	}
+}
+
+// TestHangingStores: what the store hangs at no longer counts after a while, so that others are stored.
+func TestHangingStores(t *testing.T) {
+	core := testCore(3, 30*time.Second, ClusterOpen)
+	now := time.Unix(1000, 0)
+	var underWay []*storing
+	step := func(in input) {
+		for _, a := range core.step(now, in) {
+			if a, ok := a.(*storing); ok {
+				underWay = append(underWay, a)
+			}
+		}
+	}
+	for i := range 5 {
+		step(storeWanted{key: workKey{cluster: wire.ClusterName(fmt.Sprint("c", i)), uid: types.UID(fmt.Sprint(i))}})
+	}
+	if len(underWay) != 2 {
+		t.Fatalf("%d are under way, want 2", len(underWay))
+	}
+	if now = core.nextDue(); !now.Equal(time.Unix(1000, 0).Add(pace.Patience)) {
+		t.Fatalf("the core looks again at %s", now)
+	}
+	if step(timePassed{}); len(underWay) != 3 {
+		t.Errorf("%d are under way when two hang, want 3: no more are allowed at all", len(underWay))
+	}
+	for _, s := range underWay[:2] {
+		step(storeEnded{s, false})
+	}
+	if running := len(underWay) - 2; running != 2 {
+		t.Errorf("%d are under way when none hangs, want 2", running)
 	}
 }

@@ -124,10 +124,8 @@ func (c *Controller) writeParallel(ctx context.Context, changes []change, outdat
 			return errs[:i]
 		}
 		group.Go(func() {
-			began := time.Now()
 			var result string
-			result, errs[i] = c.write(ctx, change)
-			c.writers.Took(time.Since(began))
+			c.writers.Write(func() { result, errs[i] = c.write(ctx, change) })
 			if !errors.Is(errs[i], context.Canceled) {
 				c.metrics.works.WithLabelValues(string(change.action), result).Inc()
 			}
