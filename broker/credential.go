@@ -80,7 +80,7 @@ type validity struct {
 
 // userState is what a user's credential must agree with.
 type userState struct {
-	owner string // the identity
+	owner string // the account of the identity, which its sessions have
 	hash  string // digest of the hash; "" if it cannot be read or the program has the password
 }
 
@@ -88,7 +88,7 @@ type userState struct {
 func (a *accounts) states() map[string]userState {
 	out := make(map[string]userState, len(a.users))
 	for name, acc := range a.users {
-		state := userState{owner: acc.user.Identity().String()}
+		state := userState{owner: acc.user.Identity().Account().String()}
 		if acc.user.Password == "" {
 			if hash, err := acc.hash(); err == nil {
 				state.hash = digest(hash)

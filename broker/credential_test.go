@@ -28,6 +28,7 @@ func TestCredentialEnds(t *testing.T) {
 		{Username: "moved", ID: "c3", PasswordHash: first, Role: acl.Agent},
 		{Username: "file", PasswordFile: file, Role: acl.Agent},
 		{Username: "embedded", Password: "x", Role: acl.Agent},
+		{Username: "token", PasswordHash: first, Role: acl.Joiner},
 	}}, limits.New(limits.Config{}))
 	kit.NoError(t, err)
 	revoked := map[string]struct{}{certificateKey(revocationKey([]byte("ca"), big.NewInt(2))): {}}
@@ -46,6 +47,7 @@ func TestCredentialEnds(t *testing.T) {
 		"no such user any more":       {"agent:c9", passwordCredential("c9", first), true},
 		"user is somebody else":       {"agent:c2", passwordCredential("moved", first), true},
 		"password of the program":     {"agent:embedded", passwordCredential("embedded", ""), false},
+		"a joiner":                    {acl.Identity{Role: acl.Joiner, ID: "token"}.Account().String(), passwordCredential("token", first), false},
 		"certificate":                 {"agent:c1", certificateCredential(certificate(1, time.Hour), []string{"gone", "a2"}), false},
 		"expired certificate":         {"agent:c1", certificateCredential(certificate(1, 0), []string{"a1"}), true},
 		"revoked certificate":         {"agent:c1", certificateCredential(certificate(2, time.Hour), []string{"a1"}), true},

@@ -1,7 +1,10 @@
 package broker_test
 
 import (
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,6 +14,7 @@ import (
 	"github.com/workwire/workwire/broker"
 	"github.com/workwire/workwire/broker/acl"
 	"github.com/workwire/workwire/broker/limits"
+	"github.com/workwire/workwire/test/kit"
 	"github.com/workwire/workwire/test/kit/acltest"
 	"github.com/workwire/workwire/test/kit/brokertest"
 )
@@ -100,6 +104,29 @@ func TestJoinersFillNoQueue(t *testing.T) {
 		t.Error("the session of the hub has ended")
 	}
 	hub.payloads(41)
+}
+
+// TestJoinersStay: a joiner that waits, for approval say, stays connected when passwords are looked at again.
+func TestJoinersStay(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "passwd")
+	set := func(password string) {
+		hash, err := broker.HashPassword(password)
+		kit.NoError(t, err)
+		kit.NoError(t, os.WriteFile(file, []byte(hash), 0o600))
+	}
+	set("one")
+	var log kit.Log
+	b := brokertest.Start(t, broker.Config{Users: append(withJoiners(), broker.User{Username: "changes", PasswordFile: file, Role: acl.Agent}), Logger: log.Logger()})
+	joiner := dial(t, b.Addr, options{user: "any"})
+	dial(t, b.Addr, options{user: "changes", password: "one"})
+	set("another one")
+	log.Await(t, "sessions ended, their certificates or passwords are no longer accepted")
+	if !strings.Contains(log.String(), "sessions=1") {
+		t.Errorf("want one session to end: %s", &log)
+	}
+	if code := joiner.publish(joinRequests, "request"); code >= 0x80 {
+		t.Errorf("the joiner: 0x%x", code)
+	}
 }
 
 // TestJoinersShareLimits: all joiners have the connections and the rate of one identity; an agent has its own.

@@ -147,14 +147,16 @@ func TestManyRecordsWait(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	raw := w.rawSource("hub1", func(c *agent.Config) { c.RecordDelay, c.Registerer = 0, registry })
 	came := make(chan struct{})
+	answer := sync.OnceFunc(func() { close(came) })
+	defer answer()
 	w.requests.Fail(func(kit.Request) error { <-came; return nil })
 	for i := range many {
 		name := fmt.Sprintf("web-%d", i)
 		raw.send(raw.spec(name, types.UID(name), 1, configMap(name, "1")), nil)
 	}
-	kit.True(t, "the works wait", func() bool { return kit.Gather(t, registry).Sum("workwire_agent_queue_length") >= many*9/10 })
+	kit.True(t, "the works wait", func() bool { return kit.Gather(t, registry).Sum("workwire_agent_queue_length") >= many/2 }) // up to 80 are under way
 	w.requests.Fail(nil)
-	close(came)
+	answer()
 	applied := map[types.UID]bool{}
 	kit.Eventually(t, "all are applied", func() error {
 		for _, message := range raw.peer.Received() {
