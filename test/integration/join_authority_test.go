@@ -231,8 +231,8 @@ func TestAuthorityReplaced(t *testing.T) {
 	current := w.authority().Leaf.Subject.CommonName
 	kit.Eventually(w, "the next authority is the only one that they trust", func() error {
 		for _, s := range append(present, others...) {
-			if _, trusted, err := s.issuers(); err != nil || len(trusted) != 1 || trusted[0] != current {
-				return fmt.Errorf("%v: %s trusts %v, want %s only", err, s.name, trusted, current)
+			if _, trusted, err := s.issuers(); err != nil || !slices.Equal(trusted, []string{current}) {
+				return errors.Join(err, fmt.Errorf("%s trusts %v, want %s only", s.name, trusted, current))
 			}
 		}
 		return nil
