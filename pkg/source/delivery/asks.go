@@ -26,7 +26,6 @@ type storing struct {
 	// refused is why the newest spec of the work cannot be published, and authoritative whether it is published as such.
 	refused       *refusal
 	authoritative bool
-	hangs         bool
 }
 
 // statusUpdate is what the WorkStore is to be told about one work.
@@ -108,8 +107,9 @@ func (in storeEnded) apply(d *core, now time.Time) {
 		d.cluster(name).storingLarge = false
 	}
 	d.ended(name)
+	hung := !in.Scheduled()
 	d.hanging.Remove(in.storing)
-	d.storePace.Took(now.Sub(in.began), in.hangs)
+	d.storePace.Took(now.Sub(in.began), hung)
 	if in.failed && d.serves(name) {
 		d.stores.retry(in.job, u, now)
 		return
@@ -145,8 +145,7 @@ func (d *core) beginJobs(now time.Time) {
 		d.cluster(j.cluster).underWay++
 		d.act(&asking{j, task})
 	}
-	for s, ok := d.hanging.Pop(now); ok; s, ok = d.hanging.Pop(now) {
-		s.hangs = true
+	for _, ok := d.hanging.Pop(now); ok; _, ok = d.hanging.Pop(now) {
 		d.storePace.Hangs()
 	}
 	for {

@@ -41,7 +41,7 @@ type core struct {
 	asks       jobs[wire.ClusterName, resyncTask]
 	stores     jobs[workKey, statusUpdate]
 	storePace  *pace.Limit                 // how many stores run together
-	hanging    schedule.Schedule[*storing] // stores that run, by when they hang
+	hanging    schedule.Schedule[*storing] // stores that run and do not hang yet, by when they do
 	// connection is the number of the current connection, 0 for none.
 	connection, lastConnection uint64
 	roundTrip                  roundTrip // from a publish to the first status of it

@@ -483,19 +483,23 @@ func TestSizeOfWorkRecord(t *testing.T) {
 	}
 }
 
+// stores returns the stores among actions.
+func stores(actions []action) (begun []*storing) {
+	for _, a := range actions {
+		if a, ok := a.(*storing); ok {
+			begun = append(begun, a)
+		}
+	}
+	return begun
+}
+
 // TestSlowStore: while the store is slow, fewer statuses are on their way to it, and as many as allowed again when it is fast.
 func TestSlowStore(t *testing.T) {
 	const most = 16
 	core := testCore(most, 30*time.Second, ClusterOpen)
 	now := time.Unix(1000, 0)
 	var underWay []*storing
-	step := func(in input) {
-		for _, a := range core.step(now, in) {
-			if a, ok := a.(*storing); ok {
-				underWay = append(underWay, a)
-			}
-		}
-	}
+	step := func(in input) { underWay = append(underWay, stores(core.step(now, in))...) }
 	statuses := 0
 	end := func(took time.Duration, n int) {
 		for range n {
@@ -524,13 +528,7 @@ func TestHangingStores(t *testing.T) {
 	core := testCore(3, 30*time.Second, ClusterOpen)
 	now := time.Unix(1000, 0)
 	var underWay []*storing
-	step := func(in input) {
-		for _, a := range core.step(now, in) {
-			if a, ok := a.(*storing); ok {
-				underWay = append(underWay, a)
-			}
-		}
-	}
+	step := func(in input) { underWay = append(underWay, stores(core.step(now, in))...) }
 	for i := range 5 {
 		step(storeWanted{key: workKey{cluster: wire.ClusterName(fmt.Sprint("c", i)), uid: types.UID(fmt.Sprint(i))}})
 	}

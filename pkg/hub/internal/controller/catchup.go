@@ -132,7 +132,7 @@ func (c *Cache[T]) compare(ctx context.Context, t *tracker[T], whole bool) (done
 // listing lists the versions of all objects, as they are now: of metadata, or of whole objects. It keeps one
 // page at a time, since all pages would take more memory than the works that a hub holds.
 func (c *Cache[T]) listing(ctx context.Context, whole bool) (*listing, error) {
-	list := c.source.source.ListWithContextFunc
+	list := c.source.api.ListWithContextFunc
 	if metadata := c.informers.cfg.Metadata; metadata != nil && !whole {
 		list = func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 			return metadata.Resource(c.version).List(ctx, options)

@@ -169,7 +169,7 @@ func CacheOf[T Object, L runtime.Object](
 		return existing
 	}
 	c := newCache(i, version, example, codec, &listWatch{
-		informers: i, resource: resource, woken: make(chan struct{}), source: listwatch.Of(client(i.cfg.Client), nil, nil),
+		informers: i, resource: resource, woken: make(chan struct{}), api: listwatch.Of(client(i.cfg.Client), nil, nil),
 	})
 	i.caches[resource] = c
 	return c

@@ -21,7 +21,7 @@ import (
 type listWatch struct {
 	informers *Informers
 	resource  schema.GroupResource
-	source    *cache.ListWatch
+	api       *cache.ListWatch
 
 	mu      sync.Mutex
 	current watch.Interface // guarded by mu: the last watch, perhaps ended; nil before the first
@@ -44,7 +44,7 @@ func (l *listWatch) listerWatcher() cache.ListerWatcher {
 // List lists for the informer.
 func (l *listWatch) List(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 	l.startFullRead(&options)
-	return retry(ctx, l, func() (runtime.Object, error) { return l.source.ListWithContextFunc(ctx, options) })
+	return retry(ctx, l, func() (runtime.Object, error) { return l.api.ListWithContextFunc(ctx, options) })
 }
 
 // Watch watches for the informer, beginning with all objects if options say so.
@@ -55,7 +55,7 @@ func (l *listWatch) Watch(ctx context.Context, options metav1.ListOptions) (watc
 		return nil, apierrors.NewResourceExpired("the cache is read anew")
 	}
 	w, err := retry(ctx, l, func() (watch.Interface, error) {
-		w, err := l.source.WatchFuncWithContext(ctx, options)
+		w, err := l.api.WatchFuncWithContext(ctx, options)
 		if err == nil && reflect.TypeOf(w) == emptyWatch {
 			err = errClosed
 		}
