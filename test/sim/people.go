@@ -108,6 +108,31 @@ func (w *World) deleteSoon() {
 	w.later(5*time.Second, func() { _ = works.Delete(background, name, metav1.DeleteOptions{}) })
 }
 
+// deleteAll deletes all works of a cluster, whose objects somebody else's finalizers keep, and creates another one, which must not wait for them.
+func (w *World) deleteAll() {
+	c := w.anyCluster()
+	w.advance(maxOutage) // until all are well
+	objects, works := c.people.CoreV1().ConfigMaps(namespace), w.people.WorkV1().ManifestWorks(string(c.name))
+	all, err := objects.List(background, metav1.ListOptions{})
+	if err != nil {
+		panic(err)
+	}
+	for i := range all.Items {
+		all.Items[i].Finalizers = []string{"example.com/keep"}
+		_, _ = objects.Update(background, &all.Items[i], metav1.UpdateOptions{})
+	}
+	for i := range w.o.Works {
+		_ = works.Delete(background, workName(i), metav1.DeleteOptions{})
+	}
+	w.advance(10 * time.Second)
+	w.create(c, "another")
+	w.advance(10 * time.Second)
+	if _, err := objects.Get(background, "another-0", metav1.GetOptions{}); err != nil {
+		w.violations.add("10 s after work " + string(c.name) + "/another was created, while deleted works wait for finalizers: " + err.Error())
+	}
+	w.letAllGo()
+}
+
 // startSlowly kills a program, and makes everything slow while it starts again: what sources send while they prove themselves counts in part.
 func (w *World) startSlowly(p *program) {
 	p.kill()

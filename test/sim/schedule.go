@@ -68,6 +68,9 @@ func (w *World) Run() []string {
 	}
 	w.timers = nil
 	w.letAllGo()
+	if w.o.Tight {
+		w.deleteAll()
+	}
 	w.lastWords()
 	w.trace.note("people", "end of the faults")
 	w.agree()

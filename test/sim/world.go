@@ -311,6 +311,9 @@ func (w *World) startAgent(ctx context.Context, p *incarnation, cluster *cluster
 	if w.o.Honest || w.o.Tight {
 		c.DigestInterval = -1
 	}
+	if w.o.Tight {
+		c.Workers = 2 // fewer than works that are deleted at once
+	}
 	if w.o.Keys != "" {
 		signer, trusted, err := openAgentKeys(w.o.Keys, c.Logger, p.program.clock.now)
 		if err != nil {
