@@ -81,6 +81,18 @@ func TestRevocationsOfSources(t *testing.T) {
 	k.refused(k.tls("c3"), "is revoked")
 }
 
+// TestRevokedBesideBadFiles: a list that a source sends is in force while a file of the broker cannot be used.
+func TestRevokedBesideBadFiles(t *testing.T) {
+	k := startCertified(t, agentCert("c1"), certificates.Certificate{Name: "hub1", Role: certificates.Source})
+	hub, c1, of := k.dial("hub", k.tls("hub1")), k.dial("c1", k.tls("c1")), k.list(1, "c1")
+	kit.NoError(t, os.WriteFile(k.path("broker/tls.key"), []byte("x"), 0o600))
+	if code := hub.publish(revocationsTopic, of); code != 0 {
+		t.Fatalf("the list is refused: %#x", code)
+	}
+	c1.awaitEnd()
+	k.refused(k.tls("c1"), "is revoked")
+}
+
 // TestRevocationsWhileReplaced: the list of the next authority revokes certificates of the one before, too, and counts no longer than its
 // authority.
 func TestRevocationsWhileReplaced(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/big"
 	"os"
 	"sync"
@@ -59,7 +60,7 @@ func (t *tlsFiles) serverConfig() *tls.Config {
 }
 
 // current returns the current state. It reloads changed files first; if they cannot be used, the
-// previous state stays in use.
+// previous ones stay in use, with the revocations that sources have sent since.
 func (t *tlsFiles) current() *tlsState {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -80,6 +81,9 @@ func (t *tlsFiles) current() *tlsState {
 	if t.lastError != err.Error() {
 		t.logger.Error("reloading TLS files failed, previous files stay in use", "error", err)
 		t.lastError = err.Error()
+	}
+	if version != t.stamps.revocations {
+		t.state, t.stamps.revocations = t.state.with(lists), version
 	}
 	return t.state
 }
@@ -112,14 +116,15 @@ func (t *tlsFiles) stat(version uint64) (stamps tlsStamps, err error) {
 // tlsState is the content of the files. It is immutable.
 type tlsState struct {
 	config  *tls.Config
-	revoked map[string]struct{} // by revocationKey
+	filed   map[string]struct{} // revoked by the files, by revocationKey
+	revoked map[string]struct{} // the same, and those that sources have sent
 	ended   map[string]struct{} // revoked ones by certificateKey
 
 	clientAuthorities []*x509.Certificate
 	authorities       map[string]struct{} // the same by authorityKey
 }
 
-// loadTLS reads the files. Certificates are also revoked by the lists of its authorities in sent.
+// loadTLS reads the files, and takes the lists in sent.
 func loadTLS(files ListenerTLS, sent []sentList) (*tlsState, error) {
 	cert, err := tls.LoadX509KeyPair(files.CertFile, files.KeyFile)
 	if err != nil {
@@ -144,30 +149,40 @@ func loadTLS(files ListenerTLS, sent []sentList) (*tlsState, error) {
 	}
 	// A client presents its certificate for every connection, since it may be revoked by then.
 	s.config.SessionTicketsDisabled = true
-	s.revoked, s.ended = map[string]struct{}{}, map[string]struct{}{}
 	if files.CRLFile != "" {
-		if s.revoked, err = readRevocations(files.CRLFile, authorities); err != nil {
+		if s.filed, err = readRevocations(files.CRLFile, authorities); err != nil {
 			return nil, fmt.Errorf("revocation lists: %w", err)
 		}
 	}
-	for _, serial := range serials(sent, authorities) {
+	return s.with(sent), nil
+}
+
+// with returns the state of the same files in which certificates are also revoked by the lists of its authorities in sent.
+func (s *tlsState) with(sent []sentList) *tlsState {
+	if s.config.ClientCAs == nil {
+		return s
+	}
+	next := *s
+	next.config, next.revoked, next.ended = s.config.Clone(), map[string]struct{}{}, map[string]struct{}{}
+	maps.Copy(next.revoked, s.filed)
+	for _, serial := range serials(sent, s.clientAuthorities) {
 		// Also those of other authorities: while one is replaced, the hub has the key of the next one only. Each of them could issue a
 		// certificate with which to take over the same sessions.
-		for _, a := range authorities {
-			s.revoked[revocationKey(a.RawSubject, serial)] = struct{}{}
+		for _, a := range s.clientAuthorities {
+			next.revoked[revocationKey(a.RawSubject, serial)] = struct{}{}
 		}
 	}
-	for key := range s.revoked {
-		s.ended[certificateKey(key)] = struct{}{}
+	for key := range next.revoked {
+		next.ended[certificateKey(key)] = struct{}{}
 	}
-	s.config.VerifyConnection = func(c tls.ConnectionState) error {
+	next.config.VerifyConnection = func(c tls.ConnectionState) error {
 		if len(c.VerifiedChains) == 0 {
 			return nil // the client has no certificate
 		}
-		_, err := s.checkRevocation(c.VerifiedChains)
+		_, err := next.checkRevocation(c.VerifiedChains)
 		return err
 	}
-	return s, nil
+	return &next
 }
 
 // verify verifies a client certificate, which is followed by its intermediate certificates, at the

@@ -108,8 +108,9 @@ func JoinedWith(ctx context.Context, clients versioned.Interface) (map[string][]
 	}
 	joined := map[string][]string{}
 	for _, cluster := range list.Items {
-		id := cluster.Labels[v1alpha1.JoinTokenLabelKey]
-		joined[id] = append(joined[id], cluster.Name)
+		for _, id := range v1alpha1.JoinTokens(&cluster) {
+			joined[id] = append(joined[id], cluster.Name)
+		}
 	}
 	return joined, nil
 }

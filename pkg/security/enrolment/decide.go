@@ -53,8 +53,10 @@ func (c *Challenges) mac(device string, at []byte) []byte {
 type Known struct {
 	// Exists: there is a ManagedCluster of that name.
 	Exists bool
-	// Device is the hash of the device that has joined as it, Token the id of the token that it has joined with; empty if none has.
-	Device, Token string
+	// Device is the hash of the device that has joined as it; empty if none has. Tokens are the ids of those that devices have joined with
+	// as it, the last one first.
+	Device string
+	Tokens []string
 	// Revoked: it is not to come back.
 	Revoked bool
 	// Deleting: its ManagedCluster is being deleted.
@@ -91,9 +93,9 @@ func Decide(p Proven, grant *Grant, used int, known Known, rejoin time.Duration,
 	case known.Deleting:
 		return refuse(Busy, "the ManagedCluster %s is being deleted", p.Cluster)
 	case same && known.Valid >= MaxCertificates:
-		return refuse(Busy, "%s has %d certificates that have not expired, and does not use the last ones: remove the annotation workwire.dev/certificates of its ManagedCluster if it may have more", p.Cluster, known.Valid)
+		return refuse(Busy, "%s has %d certificates that have not expired, and does not use the last ones: see why, or workctl revoke it; it gets another one when one expires", p.Cluster, known.Valid)
 	case same && known.Expires.IsZero():
-		return Verdict{Approve: grant != nil && p.Proves(*grant) && grant.Approve && known.Token == p.Token} // its approval may have been missed
+		return Verdict{Approve: grant != nil && p.Proves(*grant) && grant.Approve && slices.Index(known.Tokens, p.Token) == 0} // its approval may have been missed
 	case same && away <= rejoin:
 		return Verdict{Approve: true} // it was let in once
 	case p.Token == "" && same:
@@ -114,7 +116,7 @@ func (g Grant) admit(cluster wire.ClusterName, used int, known Known, same bool,
 		return refuse(TokenExpired, "the token expired at %s: ask for another one", g.Expires.UTC().Format(time.RFC3339))
 	case len(g.Clusters) > 0 && !named || !strings.HasPrefix(string(cluster), g.Prefix):
 		return refuse(NameNotAllowed, "the token does not let a cluster join as %s", cluster)
-	case known.Token == g.ID() && !same:
+	case slices.Contains(known.Tokens, g.ID()) && !same:
 		return refuse(TokenUsed, "another device has joined as %s with this token", cluster)
 	case used >= g.Uses:
 		return refuse(TokenUsed, "the token has been used by %d clusters, as often as it may be", used)

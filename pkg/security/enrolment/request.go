@@ -99,6 +99,12 @@ func NewCSR(cluster wire.ClusterName, key *ecdsa.PrivateKey) ([]byte, error) {
 	}, key)
 }
 
+// RequestName returns the name of the CertificateSigningRequest of a CSR: the same for the same key.
+func RequestName(cluster wire.ClusterName, csr []byte) string {
+	sum := sha256.Sum256(csr)
+	return fmt.Sprintf("workwire-%s-%s", cluster, hex.EncodeToString(sum[:6]))
+}
+
 // CheckCSR returns the parsed request of a certificate of a cluster's agent, and an error if it asks for anything else: another
 // subject, other names, extensions, another kind of key.
 func CheckCSR(der []byte, cluster wire.ClusterName) (*x509.CertificateRequest, error) {

@@ -1,5 +1,11 @@
 package v1alpha1
 
+import (
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
 // Names of joining (docs/join.md).
 const (
 	// AgentSignerName is the signer name of CertificateSigningRequests for the certificates of agents. Who may approve
@@ -18,6 +24,9 @@ const (
 	DeviceAnnotationKey = "workwire.dev/device"
 	// JoinTokenLabelKey labels a ManagedCluster with the id of the token that it has joined with. The hub writes it, and counts by it.
 	JoinTokenLabelKey = "workwire.dev/join-token"
+	// FormerJoinTokensAnnotationKey annotates a ManagedCluster with the ids of the tokens that it has joined with before that one and that
+	// somebody could still use, comma-separated. The hub writes it, and counts by it.
+	FormerJoinTokensAnnotationKey = "workwire.dev/former-join-tokens"
 	// CertificateExpiresAnnotationKey annotates a ManagedCluster with when the last certificate expires that it got over the
 	// broker, in RFC 3339. The hub writes it.
 	CertificateExpiresAnnotationKey = "workwire.dev/certificate-expires"
@@ -40,3 +49,16 @@ const (
 	// ClusterLabelKey labels a CertificateSigningRequest with the cluster that asks.
 	ClusterLabelKey = "workwire.dev/cluster"
 )
+
+// JoinTokens returns the ids of the tokens that devices have joined with as a cluster, the last one first; nil if none has.
+func JoinTokens(cluster metav1.Object) []string {
+	last := cluster.GetLabels()[JoinTokenLabelKey]
+	if last == "" {
+		return nil
+	}
+	tokens := []string{last}
+	if former := cluster.GetAnnotations()[FormerJoinTokensAnnotationKey]; former != "" {
+		tokens = append(tokens, strings.Split(former, ",")...)
+	}
+	return tokens
+}

@@ -139,12 +139,15 @@ func (j *Joins) issued(ctx context.Context, csr *certificatesv1.CertificateSigni
 		return again(fmt.Errorf("there is no ManagedCluster %s", name))
 	}
 	known := knownOf(cluster)
-	if known.Revoked {
+	if known.Revoked || known.Device != waits.device { // another device has joined as the cluster since
 		return nil
 	}
-	// Noted before the cluster has it: a certificate that is not noted cannot be revoked.
+	// Noted before the cluster has it: a certificate that is not noted cannot be revoked. By its version, so that no other note is lost.
 	notes, added := j.note(allIssued(cluster), chain[0])
-	change := map[string]any{"metadata": map[string]any{"annotations": notes}}
+	if added && known.Valid >= enrolment.MaxCertificates {
+		return nil // asked for beside others, before these were noted
+	}
+	change := map[string]any{"metadata": map[string]any{"resourceVersion": cluster.ResourceVersion, "annotations": notes}}
 	if csr.Annotations[v1alpha1.FirstAnnotationKey] == "true" && known.Expires.IsZero() {
 		change["spec"] = map[string]any{"hubAcceptsClient": true}
 	}

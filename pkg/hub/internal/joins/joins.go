@@ -87,6 +87,7 @@ type Config struct {
 // asked is who waits for a CertificateSigningRequest.
 type asked struct {
 	request     string // its id
+	device      string // its hash
 	certificate []byte // PEM, that its ManagedCluster was made with; nil if it is yet to be issued
 }
 
@@ -142,7 +143,7 @@ func (j *Joins) watch() error {
 	j.csrs = cache.NewSharedIndexInformer(listwatch.Of(j.cfg.Certificates.CertificateSigningRequests(), func(o *metav1.ListOptions) {
 		o.FieldSelector = fields.OneTermEqualSelector("spec.signerName", v1alpha1.AgentSignerName).String()
 		o.LabelSelector = v1alpha1.SourceLabelKey + "=" + string(j.cfg.Source)
-	}, nil), &certificatesv1.CertificateSigningRequest{}, 0, nil)
+	}, nil), &certificatesv1.CertificateSigningRequest{}, 0, cache.Indexers{undone: indexUndone})
 	j.tokens = cache.NewSharedIndexInformer(listwatch.Of(j.cfg.Core.Secrets(j.cfg.Namespace), func(o *metav1.ListOptions) {
 		o.FieldSelector = fields.OneTermEqualSelector("type", v1alpha1.JoinTokenSecretType).String()
 	}, nil), &corev1.Secret{}, 0, nil)

@@ -1,15 +1,17 @@
 package joins
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"crypto/ecdsa"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
@@ -31,14 +33,17 @@ func (j *Joins) answer(ctx context.Context, p enrolment.Proven) enrolment.Answer
 	if !j.challenges.Answered(p, now) {
 		return enrolment.Answer{Request: p.ID, Reason: enrolment.Challenged, Challenge: j.challenges.New(p.DeviceHash, now)}
 	}
-	name := csrName(p)
+	name := enrolment.RequestName(p.Cluster, p.CSR)
 	verdict, first, certificate, err := j.admit(ctx, p, now)
 	if err == nil && verdict.Reason == "" {
-		j.wait(name, asked{request: p.ID, certificate: certificate})
+		j.wait(name, asked{request: p.ID, device: p.DeviceHash, certificate: certificate})
 		err = j.ask(ctx, p, name, verdict.Approve, first)
 	}
 	if err != nil {
 		j.waiting(name)
+		if errors.Is(err, errTooMany) || errors.Is(err, errForeign) {
+			return enrolment.Answer{Request: p.ID, Reason: enrolment.Busy, Message: err.Error()}
+		}
 		if !j.quiet() {
 			j.cfg.Logger.Warn("a cluster that may join was not registered", "cluster", p.Cluster, "error", err)
 		}
@@ -54,16 +59,31 @@ func (j *Joins) answer(ctx context.Context, p enrolment.Proven) enrolment.Answer
 	return enrolment.Answer{Request: p.ID, Reason: enrolment.WaitForApproval, Message: "kubectl certificate approve " + name}
 }
 
-// joinedWith is the index of ManagedClusters by the token that they have joined with.
+// joinedWith is the index of ManagedClusters by the tokens that they have joined with.
 const joinedWith = "joinedWith"
 
 func indexToken(object any) ([]string, error) {
 	if cluster, ok := object.(*clusterv1.ManagedCluster); ok {
-		if token := cluster.Labels[v1alpha1.JoinTokenLabelKey]; token != "" {
-			return []string{token}, nil
-		}
+		return v1alpha1.JoinTokens(cluster), nil
 	}
 	return nil, nil
+}
+
+// undone is the index of CertificateSigningRequests that wait for an approval or a signature, by their cluster.
+const undone = "undone"
+
+// errTooMany means that so many wait that a cluster gets no other one.
+var errTooMany = fmt.Errorf("%d CertificateSigningRequests of the cluster wait for an approval or a signature: approve, deny or delete them", enrolment.MaxCertificates)
+
+// errForeign means that somebody else has made the one that is to be made.
+var errForeign = errors.New("there is one of this name for another key or signer: delete it")
+
+func indexUndone(object any) ([]string, error) {
+	csr, ok := object.(*certificatesv1.CertificateSigningRequest)
+	if !ok || len(csr.Status.Certificate) > 0 || has(csr, certificatesv1.CertificateDenied) || has(csr, certificatesv1.CertificateFailed) {
+		return nil, nil
+	}
+	return []string{csr.Labels[v1alpha1.ClusterLabelKey]}, nil
 }
 
 // knownOf returns what a ManagedCluster, nil if there is none, says of who has joined as it.
@@ -74,15 +94,9 @@ func knownOf(cluster *clusterv1.ManagedCluster) enrolment.Known {
 	expires, _ := time.Parse(time.RFC3339, cluster.Annotations[v1alpha1.CertificateExpiresAnnotationKey])
 	_, revoked := cluster.Annotations[v1alpha1.RevokedAnnotationKey]
 	return enrolment.Known{
-		Exists: true, Device: cluster.Annotations[v1alpha1.DeviceAnnotationKey], Token: cluster.Labels[v1alpha1.JoinTokenLabelKey], Revoked: revoked,
+		Exists: true, Device: cluster.Annotations[v1alpha1.DeviceAnnotationKey], Tokens: v1alpha1.JoinTokens(cluster), Revoked: revoked,
 		Deleting: cluster.DeletionTimestamp != nil, Expires: expires, Valid: len(enrolment.Unexpired(allIssued(cluster), time.Now())),
 	}
-}
-
-// csrName returns the name of the CertificateSigningRequest of a request: the same for the same key.
-func csrName(p enrolment.Proven) string {
-	sum := sha256.Sum256(p.CSR)
-	return fmt.Sprintf("workwire-%s-%s", p.Cluster, hex.EncodeToString(sum[:6]))
 }
 
 // admit decides about a request, and makes the ManagedCluster or has it remember the device. first reports that the cluster has
@@ -177,7 +191,9 @@ func labelsOf(grant *enrolment.Grant) map[string]string {
 
 // remember writes the device to the ManagedCluster that is there.
 func (j *Joins) remember(ctx context.Context, p enrolment.Proven, cluster *clusterv1.ManagedCluster, grant *enrolment.Grant) error {
-	annotations := map[string]any{v1alpha1.DeviceAnnotationKey: p.DeviceHash, v1alpha1.CertificateExpiresAnnotationKey: nil}
+	annotations := map[string]any{
+		v1alpha1.DeviceAnnotationKey: p.DeviceHash, v1alpha1.CertificateExpiresAnnotationKey: nil, v1alpha1.FormerJoinTokensAnnotationKey: j.former(cluster, grant),
+	}
 	if cluster.Annotations[v1alpha1.DeviceAnnotationKey] != p.DeviceHash {
 		j.revoking.Lock()
 		defer j.revoking.Unlock()
@@ -199,11 +215,20 @@ func (j *Joins) remember(ctx context.Context, p enrolment.Proven, cluster *clust
 	return err
 }
 
+// former returns the tokens that a cluster has joined with before, and that somebody could still use, comma-separated; nil if there are none.
+func (j *Joins) former(cluster *clusterv1.ManagedCluster, grant *enrolment.Grant) any {
+	ids := slices.DeleteFunc(v1alpha1.JoinTokens(cluster), func(id string) bool {
+		g := j.grant(id)
+		return id == grant.ID() || g == nil || !g.Expires.After(time.Now())
+	})
+	if len(ids) == 0 {
+		return nil
+	}
+	return strings.Join(ids, ",")
+}
+
 // request returns the CertificateSigningRequest of a request, and makes it if there is none.
 func (j *Joins) request(ctx context.Context, p enrolment.Proven, name string, first bool) (*certificatesv1.CertificateSigningRequest, error) {
-	if object, found, err := j.latest.GetByKey(name); err == nil && found {
-		return object.(*certificatesv1.CertificateSigningRequest), nil
-	}
 	csr := &certificatesv1.CertificateSigningRequest{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
 			v1alpha1.ClusterLabelKey: string(p.Cluster), v1alpha1.SourceLabelKey: string(j.cfg.Source),
@@ -216,12 +241,29 @@ func (j *Joins) request(ctx context.Context, p enrolment.Proven, name string, fi
 	if first {
 		csr.Annotations = map[string]string{v1alpha1.FirstAnnotationKey: "true"}
 	}
+	// Somebody else may have made one of its name: what is approved is the request that the device has signed.
+	same := func(have *certificatesv1.CertificateSigningRequest) (*certificatesv1.CertificateSigningRequest, error) {
+		if !bytes.Equal(have.Spec.Request, csr.Spec.Request) || have.Spec.SignerName != csr.Spec.SignerName {
+			return nil, errForeign
+		}
+		return have, nil
+	}
+	if object, found, err := j.latest.GetByKey(name); err == nil && found {
+		return same(object.(*certificatesv1.CertificateSigningRequest))
+	}
+	if waiting, err := j.csrs.GetIndexer().ByIndex(undone, string(p.Cluster)); err != nil || len(waiting) >= enrolment.MaxCertificates {
+		return nil, cmp.Or(err, errTooMany)
+	}
 	client := j.cfg.Certificates.CertificateSigningRequests()
 	created, err := client.Create(ctx, csr, metav1.CreateOptions{})
-	if apierrors.IsAlreadyExists(err) {
-		return client.Get(ctx, name, metav1.GetOptions{})
+	if !apierrors.IsAlreadyExists(err) {
+		return created, err
 	}
-	return created, err
+	have, err := client.Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	return same(have)
 }
 
 // decided reports whether somebody has approved or denied a CertificateSigningRequest, or signing it has failed.
