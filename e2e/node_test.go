@@ -72,6 +72,7 @@ func TestNode(t *testing.T) {
 	}
 	s.hub("-n", "cluster1", "delete", "manifestwork", "web")
 	t.Run("Rollout", func(t *testing.T) { nodeRollout(s.on(t)) })
+	t.Run("Pull", func(t *testing.T) { nodePull(s.on(t)) })
 	t.Run("Restart", func(t *testing.T) { nodeRestart(s.on(t)) })
 }
 
@@ -167,6 +168,64 @@ spec:
 func indent(text string) string {
 	return "    " + strings.ReplaceAll(strings.TrimSuffix(text, "\n"), "\n", "\n    ") + "\n"
 }
+
+// nodePull pulls the image of a staged work ahead, as docs/order.md says: the pods start when its time has come, though the registry is gone.
+func nodePull(s *stack) {
+	const image = "localhost:5000/shop:1"
+	apply := func(file string, change ...string) {
+		example, err := os.ReadFile("../examples/" + file)
+		kit.NoError(s, err)
+		s.must(s.tryHub(strings.NewReplacer(append(change, "busybox:1.37", image)...).Replace(string(example)), "apply", "-f", "-"))
+	}
+	until := func(what, want string, args ...string) {
+		s.eventually(what, soon, func() error {
+			got, err := s.trySpoke("spoke", args...)
+			if err == nil && got != want {
+				err = fmt.Errorf("kubectl %s: %q", strings.Join(args, " "), got)
+			}
+			return err
+		})
+	}
+	staged := func(at string) {
+		apply("order/staged.yaml", "2026-11-28T22:00:00Z/2026-11-29T02:00:00Z", at)
+	}
+	staged("2126-11-28T22:00:00Z/2126-11-29T02:00:00Z")
+	s.must(s.tryHub(registry, "apply", "-f", "-"))
+	until("a registry runs on the node", "1", "get", "deployment", "registry", "-o", "jsonpath={.status.readyReplicas}")
+	apply("order/pull-image.yaml", "completions: 3", "completions: 1", "parallelism: 3", "parallelism: 1")
+	until("the node has pulled the image", "1", "get", "job", "pull-shop", "-o", "jsonpath={.status.succeeded}")
+	if shop := s.spoke("get", "deployments", "-o", "jsonpath={.items[*].metadata.name}"); shop != "registry" {
+		s.Errorf("there are the Deployments %q before the time of the work", shop)
+	}
+	s.hub("-n", "cluster1", "delete", "manifestwork", "registry", "pull-image")
+	until("neither the registry nor the Job is there", "", "get", "pods", "-o", "name")
+	staged("2026-11-28T22:00:00Z/2126-11-29T02:00:00Z")
+	until("the staged pods run", "1", "get", "deployment", "shop", "-o", "jsonpath={.status.readyReplicas}")
+	s.hub("-n", "cluster1", "delete", "manifestwork", "staged")
+}
+
+// registry is a work of a registry for the container runtime of the node, which serves one image.
+const registry = `apiVersion: work.open-cluster-management.io/v1
+kind: ManifestWork
+metadata: {namespace: cluster1, name: registry}
+spec:
+  workload:
+    manifests:
+    - apiVersion: apps/v1
+      kind: Deployment
+      metadata: {namespace: default, name: registry}
+      spec:
+        selector: {matchLabels: {app: registry}}
+        template:
+          metadata: {labels: {app: registry}}
+          spec:
+            hostNetwork: true
+            containers:
+            - name: registry
+              image: ` + nodeImage + `
+              args: [registry, "--listen=127.0.0.1:5000"]
+              readinessProbe: {periodSeconds: 1, httpGet: {host: 127.0.0.1, path: /v2/, port: 5000}}
+`
 
 // nodeRestart kills the node while pods run: they run again when it is back.
 func nodeRestart(s *stack) {

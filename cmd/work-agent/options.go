@@ -118,7 +118,7 @@ func (o *options) sections() []command.Section {
 				"the agent joins with it, keeps its certificate there and renews it, see docs/join.md; default: none")
 			fs.StringVar(&o.clientID, "client-id", o.clientID, "MQTT client id, unique at the broker; default: <cluster name>-agent")
 			fs.Var(&o.link, "link", "price of the connection to the broker: normal, or metered, where keep-alives are sent every 4m unless the transport configuration has keepAlive, "+
-				"and digests every 12m unless --digest-interval is set, so that an idle day is 100 KB, and a dead connection is noticed later, see docs/agent.md")
+				"and digests every 12m unless --digest-interval is set, so that an idle day is about 80 KB, and a dead connection is noticed later, see docs/agent.md")
 			fs.DurationVar(&o.digestInterval, "digest-interval", o.digestInterval,
 				"time between the digests of all works that sources compare with their own, to find lost messages; at least 1s, 0 for never")
 			o.digestsChosen = func() bool { return fs.Changed("digest-interval") }

@@ -104,7 +104,7 @@ func ensureCommand(stdout, stderr io.Writer) *cobra.Command {
 		printReport(stdout, stderr, report)
 		return err
 	})
-	return command.New(command.Config{
+	return configured(command.Config{
 		Use:   "ensure --config=FILE",
 		Short: "Issue missing certificates and renew those that are due",
 		Long: "Issues the certificates that are missing. Renews those past two thirds of their lifetime, those that\n" +
@@ -167,7 +167,7 @@ func formatTime(t time.Time) string { return t.UTC().Format("2006-01-02 15:04Z")
 func showCommand(stdout io.Writer) *cobra.Command {
 	var f files
 	var format cli.FormatFlag
-	cmd := command.New(command.Config{
+	cmd := configured(command.Config{
 		Use:   "show --config=FILE",
 		Short: "Show the status of the certificates",
 		Long:  "Shows the trusted authorities and the status of every certificate in --config. It changes nothing.",
@@ -252,7 +252,7 @@ func secretCommand(stdout io.Writer) *cobra.Command {
 		f                           files
 		name, namespace, secretName string
 	)
-	return command.New(command.Config{
+	return configured(command.Config{
 		Use:   "secret --config=FILE --name=NAME --namespace=NAMESPACE",
 		Short: "Print a certificate as a Secret for kubectl apply",
 		Long: "Prints a certificate, its key and the trusted authorities as a Secret of type kubernetes.io/tls:\n" +
@@ -302,7 +302,7 @@ func rotateCommand(o *cli.Options) *cobra.Command {
 		step  string
 		force bool
 	)
-	return command.New(command.Config{
+	return configured(command.Config{
 		Use:   "rotate-authority --config=FILE --step=trust|issue|drop",
 		Short: "Replace the authority in three steps without an outage",
 		Long: "Replaces the authority in three steps. A step may be repeated. Before the next step, distribute the\n" +
@@ -384,7 +384,7 @@ func revokeCommand(stdout io.Writer) *cobra.Command {
 		f    files
 		name string
 	)
-	return command.New(command.Config{
+	return configured(command.Config{
 		Use:   "revoke --config=FILE --name=NAME",
 		Short: "Revoke the certificates that were issued to a name",
 		Long: "Adds all certificates that were issued to a name and have not expired to the revocation list of the\n" +

@@ -12,7 +12,6 @@ import (
 
 	"github.com/workwire/workwire/pkg/ctl/cli"
 	"github.com/workwire/workwire/pkg/ctl/forget"
-	"github.com/workwire/workwire/pkg/runtime/leader"
 )
 
 // forgetting is what workctl forget is told.
@@ -40,7 +39,7 @@ func forgetCommand(o *cli.Options) *cobra.Command {
 	fs.BoolVar(&f.yes, "yes", false, "do not ask")
 	fs.BoolVar(&f.force, "force", false, "forget a cluster that is connected, too: its objects stay, and nobody looks after them")
 	fs.DurationVar(&f.timeout, "timeout", time.Minute, "how long to wait until the ManagedCluster and the namespace are gone; exit code 3")
-	fs.StringVar(&f.namespace, "hub-namespace", leader.DefaultNamespace, "namespace of the hub's Lease, where it looks for tokens: that of its pod")
+	hubNamespaceFlag(fs, &f.namespace)
 	return cmd
 }
 

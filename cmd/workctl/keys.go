@@ -29,7 +29,7 @@ func keysCommand(stdout io.Writer) *cobra.Command {
 func newKeyCommand(stdout io.Writer) *cobra.Command {
 	var path string
 	kind := typeSign
-	cmd := command.New(command.Config{
+	cmd := configured(command.Config{
 		Use:   "new --key=FILE [--type=sign|seal]",
 		Short: "Make a private key",
 		Long: "Makes a private key, as PEM with mode 0600. It fails if the file exists.\n\n" +
@@ -111,7 +111,7 @@ func publicCommand(stdout io.Writer) *cobra.Command {
 		sources  []string
 		clusters []string
 	)
-	cmd := command.New(command.Config{
+	cmd := configured(command.Config{
 		Use:   "public --key=FILE [--source=SOURCE|--cluster=CLUSTER]",
 		Short: "Print the public half of keys",
 		Long: "Of keys to sign with, prints a file for --trusted-keys of work-agent; it can have several. While a key is\n" +
@@ -205,7 +205,7 @@ func named[T, F ~string](names []F) (list []T) {
 func listKeysCommand(stdout io.Writer) *cobra.Command {
 	var path, trustedPath, agentsPath, sealPath string
 	var format cli.FormatFlag
-	cmd := command.New(command.Config{
+	cmd := configured(command.Config{
 		Use:   "list [--trusted-keys=FILE] [--trusted-agents=FILE] [--key=FILE] [--seal-keys=DIR]",
 		Short: "List keys with their ids, sources and clusters",
 		Long:  "Lists the keys of a file of trusted keys or agents, of a private key, and of a directory of keys of clusters. It fails if a file is not valid.",

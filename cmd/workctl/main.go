@@ -146,8 +146,19 @@ func leaf(cmd *cobra.Command) *cobra.Command {
 		}
 		return nil
 	}
+	if validate := cmd.PreRunE; validate != nil { // of package command
+		cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
+			if err := validate(cmd, args); err != nil {
+				return cli.Usagef("%w", err)
+			}
+			return nil
+		}
+	}
 	return cmd
 }
+
+// configured returns a command of package command, as a leaf.
+func configured(c command.Config) *cobra.Command { return leaf(command.New(c)) }
 
 // unknownCommand refuses arguments of a command that has only subcommands.
 func unknownCommand(cmd *cobra.Command, args []string) error {

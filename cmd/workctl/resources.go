@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/workwire/workwire/pkg/ctl/cli"
@@ -75,6 +76,11 @@ func hubNamespace(o *cli.Options) (reader *fleet.Reader, namespace string, err e
 	}
 	namespace, _, err = o.HubNamespace()
 	return reader, namespace, err
+}
+
+// hubNamespaceFlag adds the flag of the namespace in which the hub looks for tokens; empty: [fleet.Reader.HubNamespace] tells.
+func hubNamespaceFlag(fs *pflag.FlagSet, namespace *string) {
+	fs.StringVar(namespace, "hub-namespace", "", "namespace in which the hub looks for tokens: that of its pod, or kube-system (default that of the hub's Lease)")
 }
 
 // Limits of completions.

@@ -10,7 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 
 	workwirev1alpha1 "github.com/workwire/workwire/pkg/apis/workwire/v1alpha1"
 	"github.com/workwire/workwire/pkg/ctl/cli"
@@ -92,8 +91,10 @@ func followRollout(ctx context.Context, reader *fleet.Reader, namespace, name st
 	case err == nil && untilDone && last.Stopped && !last.Done:
 		return cli.Errorf("the rollout of %s/%s is stopped", namespace, name).
 			Do("mend what the message names, or go back: workctl rollout undo %s -n %s", name, namespace)
-	case wait.Interrupted(err):
+	case err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return cli.Errorf("the rollout of %s/%s is not done after %s: %s", namespace, name, timeout, last.Line).WithCode(cli.ExitTimeout)
+	case err != nil && ctx.Err() != nil:
+		return errInterrupted
 	}
 	return err
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -17,7 +18,6 @@ import (
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	"github.com/workwire/workwire/pkg/ctl/cli"
 	"github.com/workwire/workwire/pkg/ctl/join"
-	"github.com/workwire/workwire/pkg/runtime/leader"
 	"github.com/workwire/workwire/pkg/security/enrolment"
 	"github.com/workwire/workwire/pkg/wire"
 )
@@ -25,17 +25,16 @@ import (
 func tokenCommand(o *cli.Options) *cobra.Command {
 	token := group("token", "Make, list and delete the tokens that clusters join with")
 	var namespace string
-	token.PersistentFlags().StringVar(&namespace, "hub-namespace", leader.DefaultNamespace, "namespace of the hub's Lease, where it looks for tokens: that of its pod")
-	secrets := func() (corev1client.SecretInterface, error) {
-		rest, err := o.RESTConfig()
+	hubNamespaceFlag(token.PersistentFlags(), &namespace)
+	secrets := func(ctx context.Context) (corev1client.SecretInterface, error) {
+		reader, err := hub(o)
 		if err != nil {
 			return nil, err
 		}
-		client, err := corev1client.NewForConfig(rest)
-		if err != nil {
-			return nil, err
+		if namespace == "" {
+			namespace = reader.HubNamespace(ctx, nil)
 		}
-		return client.Secrets(namespace), nil
+		return reader.Kube.CoreV1().Secrets(namespace), nil
 	}
 	token.AddCommand(createTokenCommand(o, secrets), listTokensCommand(o, secrets), deleteTokenCommand(o, secrets))
 	return token
@@ -50,7 +49,7 @@ type newToken struct {
 	everySource                         bool
 }
 
-func createTokenCommand(o *cli.Options, secrets func() (corev1client.SecretInterface, error)) *cobra.Command {
+func createTokenCommand(o *cli.Options, secrets func(context.Context) (corev1client.SecretInterface, error)) *cobra.Command {
 	var n newToken
 	cmd := leaf(&cobra.Command{
 		Use:   "create [CLUSTER...] --password-file=FILE [--uses=N] [--expires=DURATION]",
@@ -69,7 +68,7 @@ func createTokenCommand(o *cli.Options, secrets func() (corev1client.SecretInter
 				n.grant.Clusters = append(n.grant.Clusters, wire.ClusterName(name))
 			}
 			n.grant.Uses = cmp.Or(n.grant.Uses, max(1, len(args)))
-			client, err := secrets()
+			client, err := secrets(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -140,12 +139,12 @@ func whom(g enrolment.Grant) string {
 	return fmt.Sprintf("any %d", g.Uses)
 }
 
-func listTokensCommand(o *cli.Options, secrets func() (corev1client.SecretInterface, error)) *cobra.Command {
+func listTokensCommand(o *cli.Options, secrets func(context.Context) (corev1client.SecretInterface, error)) *cobra.Command {
 	return leaf(&cobra.Command{
 		Use: "list", Short: "List the tokens that the hub knows", Args: cobra.NoArgs, Example: "  workctl token list",
 		Long: "Lists the tokens that the hub knows, and who has joined with them. It cannot show a token again: the hub does not have it.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			client, err := secrets()
+			client, err := secrets(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -176,12 +175,12 @@ func listTokensCommand(o *cli.Options, secrets func() (corev1client.SecretInterf
 	})
 }
 
-func deleteTokenCommand(o *cli.Options, secrets func() (corev1client.SecretInterface, error)) *cobra.Command {
+func deleteTokenCommand(o *cli.Options, secrets func(context.Context) (corev1client.SecretInterface, error)) *cobra.Command {
 	return leaf(&cobra.Command{
 		Use: "delete ID...", Short: "Delete tokens: nobody joins with them any more", Args: cobra.MinimumNArgs(1), Example: "  workctl token delete 3f2a9c0d4b5e6f70",
 		Long: "Deletes tokens by their ids. Clusters that have joined with them stay: workctl revoke ends those.",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			client, err := secrets()
+			client, err := secrets(cmd.Context())
 			if err != nil {
 				return err
 			}

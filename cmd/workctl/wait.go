@@ -2,13 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/apimachinery/pkg/util/wait"
-
 	"github.com/workwire/workwire/pkg/ctl/cli"
 	"github.com/workwire/workwire/pkg/ctl/fleet"
 )
@@ -95,11 +94,16 @@ func (f *waitFlags) run(ctx context.Context, o *cli.Options, names []string, goa
 	switch {
 	case err == nil:
 		return nil
-	case !wait.Interrupted(err):
-		return err
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return f.timedOut(o, reader, cluster, left)
+	case ctx.Err() != nil:
+		return errInterrupted
 	}
-	return f.timedOut(o, reader, cluster, left)
+	return err
 }
+
+// errInterrupted is of a command that somebody has ended.
+var errInterrupted = errors.New("interrupted")
 
 // sets waits for the rollouts of sets, one after another.
 func (f *waitFlags) sets(ctx context.Context, o *cli.Options, names []string) error {

@@ -3,8 +3,10 @@
 //
 //	workload serve --mode-file=/config/mode
 //	workload pause
+//	workload registry --listen=127.0.0.1:5000
 //
-// pause is the sandbox of a pod.
+// pause is the sandbox of a pod. registry serves an image of the program (registry.go), in which it is also the commands
+// true and sleep.
 package main
 
 import (
@@ -14,24 +16,28 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
 )
 
 func main() {
-	command := ""
-	if len(os.Args) > 1 {
-		command = os.Args[1]
+	args := os.Args
+	if name := filepath.Base(args[0]); len(args) > 1 && name != "true" && name != "sleep" {
+		args = args[1:]
 	}
 	var err error
-	switch command {
-	case "pause":
+	switch command := filepath.Base(args[0]); command {
+	case "true":
+	case "pause", "sleep":
 		pause()
 	case "serve":
-		err = serve(os.Args[2:])
+		err = serve(args[1:])
+	case "registry":
+		err = registry(args[1:])
 	default:
-		err = fmt.Errorf("command %q: want pause or serve", command)
+		err = fmt.Errorf("command %q: want pause, serve or registry", command)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "workload:", err)

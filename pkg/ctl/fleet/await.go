@@ -119,21 +119,25 @@ func (r *Reader) Await(ctx context.Context, namespace, selector string, names []
 		}
 	}
 	// The first request also tells why the user may not read works; a watch would try forever.
-	page := metav1.ListOptions{Limit: pageSize}
-	options(&page)
-	first, err := client.List(ctx, page)
-	if err != nil {
-		return a.left(), cli.APIError("list the works of "+namespace, err)
-	}
-	if len(names) == 0 {
-		for i := range first.Items {
-			a.open[first.Items[i].Name] = true
+	if len(names) > 0 {
+		page := metav1.ListOptions{Limit: 1}
+		options(&page)
+		if _, err := client.List(ctx, page); err != nil {
+			return a.left(), cli.APIError("list the works of "+namespace, err)
+		}
+	} else {
+		matching, err := r.Works(ctx, namespace, selector)
+		if err != nil {
+			return nil, err
+		}
+		for i := range matching {
+			a.open[matching[i].Name] = true
 		}
 		if len(a.open) == 0 {
 			return nil, cli.Errorf("no work in namespace %s matches %q", namespace, selector)
 		}
 	}
-	_, err = watchtools.UntilWithSync(ctx, listwatch.Of(client, options, nil), &workv1.ManifestWork{}, a.start, a.event)
+	_, err := watchtools.UntilWithSync(ctx, listwatch.Of(client, options, nil), &workv1.ManifestWork{}, a.start, a.event)
 	return a.left(), err
 }
 
@@ -220,8 +224,8 @@ func RolloutOf(set *workv1alpha1.ManifestWorkReplicaSet) Rollout {
 	conditions := set.Status.Conditions
 	rolledOut := meta.FindStatusCondition(conditions, workv1alpha1.ManifestWorkReplicaSetConditionPlacementRolledOut)
 	progressing := meta.FindStatusCondition(conditions, workv1alpha1.ManifestWorkReplicaSetConditionProgressing)
-	if progressing != nil && progressing.ObservedGeneration != 0 && progressing.ObservedGeneration < set.Generation || rolledOut == nil {
-		r.Line = "the hub has not seen the newest template yet"
+	if unseen(set) || rolledOut == nil {
+		r.Line = notSeen
 		return r
 	}
 	r.Done = rolledOut.Status == metav1.ConditionTrue

@@ -107,7 +107,7 @@ func (f *Followed) Changed() <-chan struct{} { return f.changed }
 
 // Snapshot returns the newest state. It reads the hub's Leases, and is O(works).
 func (f *Followed) Snapshot(ctx context.Context) *Snapshot {
-	s := &Snapshot{Time: time.Now(), ClustersKnown: f.stores["cluster"] != nil}
+	s := &Snapshot{Time: time.Now(), ClustersKnown: f.stores["cluster"] != nil, WorksUnread: f.stores["work"] == nil}
 	s.Works = values(f.stores["work"], func(w *workv1.ManifestWork) (string, string) { return w.Namespace, w.Name })
 	s.Clusters = values(f.stores["cluster"], func(c *clusterv1.ManagedCluster) (string, string) { return "", c.Name })
 	s.Sets = values(f.stores["set"], func(s *workv1alpha1.ManifestWorkReplicaSet) (string, string) { return s.Namespace, s.Name })

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -40,7 +41,7 @@ func (r *Reader) WorkSnapshot(ctx context.Context, namespace, selector string, n
 }
 
 // ClusterSnapshot reads clusters, by names if there are any, and their works as far as the user may
-// read them.
+// list them.
 func (r *Reader) ClusterSnapshot(ctx context.Context, selector string, names []string) (*Snapshot, error) {
 	s := &Snapshot{Time: time.Now(), ClustersKnown: true}
 	var err error
@@ -54,10 +55,11 @@ func (r *Reader) ClusterSnapshot(ctx context.Context, selector string, names []s
 	if len(s.Clusters) == 1 {
 		namespace = s.Clusters[0].Name
 	}
-	if s.Works, err = r.Works(ctx, namespace, ""); err != nil {
-		s.Works = nil
+	s.Works, err = r.Works(ctx, namespace, "")
+	if s.WorksUnread = apierrors.IsForbidden(err); s.WorksUnread {
+		err = nil
 	}
-	return s, nil
+	return s, err
 }
 
 // Sets reads sets without their templates, by names if there are any.

@@ -22,6 +22,7 @@ import (
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
 	"github.com/workwire/workwire/pkg/ctl/cli"
+	"github.com/workwire/workwire/pkg/runtime/leader"
 	"github.com/workwire/workwire/pkg/workstate"
 )
 
@@ -57,8 +58,10 @@ type Snapshot struct {
 	// Clusters are the ManagedClusters; ClustersKnown is false if the user may not list them.
 	Clusters      []clusterv1.ManagedCluster
 	ClustersKnown bool
-	Works         []workv1.ManifestWork
-	Sets          []workv1alpha1.ManifestWorkReplicaSet
+	// WorksUnread is true if the user may not list works.
+	Works       []workv1.ManifestWork
+	WorksUnread bool
+	Sets        []workv1alpha1.ManifestWorkReplicaSet
 	// Presence and Leader are the hub's Leases; nil if there is none or the user may not read it. Of
 	// several hubs, they are those of the one that was seen the longest ago.
 	Presence, Leader *coordinationv1.Lease
@@ -234,6 +237,15 @@ func (r *Reader) Leases(ctx context.Context, cluster *clusterv1.ManagedCluster) 
 		}
 		return !strings.HasPrefix(l.Name, clusterv1.HubPresenceLeaseName) && strings.HasPrefix(l.Name, "work-hub")
 	})
+}
+
+// HubNamespace returns the namespace in which the hub that serves cluster, nil for the only hub, has its Leases and looks for tokens; if no
+// Lease can be read, that of a hub that is not in a pod.
+func (r *Reader) HubNamespace(ctx context.Context, cluster *clusterv1.ManagedCluster) string {
+	if presence, _ := r.Leases(ctx, cluster); presence != nil {
+		return presence.Namespace
+	}
+	return leader.DefaultNamespace
 }
 
 // leasesNamed returns the Leases of this name that the user may read.

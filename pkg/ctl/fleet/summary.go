@@ -96,6 +96,8 @@ type ClusterLine struct {
 	Pending   int          `json:"pending"`
 	Failing   int          `json:"failing"`
 	Created   metav1.Time  `json:"created"`
+
+	unread bool // its works
 }
 
 // WorkLine is a work in a table.
@@ -299,6 +301,7 @@ func ClusterLines(s *Snapshot, lines []WorkLine) []ClusterLine {
 	index := make(map[string]*ClusterLine, len(s.Clusters))
 	for i := range s.Clusters {
 		all[i] = NewClusterLine(&s.Clusters[i])
+		all[i].unread = s.WorksUnread
 		index[all[i].Name] = &all[i]
 	}
 	for i := range lines {
@@ -358,10 +361,21 @@ func NewSetLine(set *workv1alpha1.ManifestWorkReplicaSet) SetLine {
 			line.Message = cmp.Or(c.Message, c.Reason)
 		}
 	}
+	if unseen(set) {
+		line.RolledOut, line.Message = string(metav1.ConditionUnknown), notSeen
+	}
 	if line.Paused {
 		line.Message = cmp.Or(line.Message, "paused")
 	}
 	return line
+}
+
+const notSeen = "the hub has not seen the newest template yet"
+
+// unseen reports whether the status of a set is that of an earlier spec.
+func unseen(set *workv1alpha1.ManifestWorkReplicaSet) bool {
+	progressing := meta.FindStatusCondition(set.Status.Conditions, workv1alpha1.ManifestWorkReplicaSetConditionProgressing)
+	return progressing != nil && progressing.ObservedGeneration != 0 && progressing.ObservedGeneration < set.Generation
 }
 
 // Age returns the time from at to now, such as "3m"; "-" if at is not known.

@@ -77,8 +77,12 @@ func ClusterTable(lines []ClusterLine, now time.Time, wide bool) *cli.Rows {
 	}
 	for i := range lines {
 		l := &lines[i]
-		row := []any{l.Name, strconv.FormatBool(l.Accepted), statusTone(l.Connected), Age(now, l.LastSeen), strconv.Itoa(l.Works),
-			strconv.Itoa(l.Pending), strconv.Itoa(l.Failing), strconv.FormatBool(l.Paused), Age(now, &l.Created)}
+		counted := []string{strconv.Itoa(l.Works), strconv.Itoa(l.Pending), strconv.Itoa(l.Failing)}
+		if l.unread {
+			counted = []string{"-", "-", "-"}
+		}
+		row := []any{l.Name, strconv.FormatBool(l.Accepted), statusTone(l.Connected), Age(now, l.LastSeen), counted[0], counted[1], counted[2],
+			strconv.FormatBool(l.Paused), Age(now, &l.Created)}
 		if wide {
 			row = append(row, l.Reason)
 		}
@@ -146,7 +150,11 @@ func (sum *Summary) Line() string {
 
 func (sum *Summary) writeProblems(w io.Writer, style cli.Style, width int) error {
 	if len(sum.ClusterProblems)+len(sum.WorkProblems)+len(sum.SetProblems) == 0 {
-		_, err := fmt.Fprintln(w, "\nNothing needs attention.")
+		text := "\nNothing needs attention."
+		if sum.Hub.State == "away" {
+			text = "\nNothing needed attention when the hub was last seen."
+		}
+		_, err := fmt.Fprintln(w, text)
 		return err
 	}
 	for _, part := range []struct {

@@ -130,7 +130,7 @@ func (f *Found) endCertificates(ctx context.Context, say func(string)) error {
 		return cli.APIError("read the revocation list of the hub", err)
 	}
 	return cli.Errorf("the hub has not put the certificates of %s on its revocation list within %s: the cluster could still connect", f.Name, hubPatience).
-		Do("see that the hub runs, with --join, and repeat this; or delete the annotation %s of the ManagedCluster, and revoke the certificate at the broker: docs/certificates.md", v1alpha1.CertificatesAnnotationKey)
+		Do("see that the hub runs, with --join, in the namespace %s (else: --hub-namespace), and repeat this; or delete the annotation %s of the ManagedCluster, and revoke the certificate at the broker: docs/certificates.md", f.hubNamespace, v1alpha1.CertificatesAnnotationKey)
 }
 
 // onLists reports whether each certificate is on the revocation list of the hub that had it signed: the one that its broker has.

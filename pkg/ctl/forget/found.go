@@ -52,7 +52,7 @@ type Found struct {
 	hubNamespace string
 }
 
-// Find reads what the API has of a cluster; hubNamespace is where the hub looks for tokens.
+// Find reads what the API has of a cluster; hubNamespace is where the hub looks for tokens, empty: where its Lease is.
 func Find(ctx context.Context, reader *fleet.Reader, cluster, hubNamespace string) (*Found, error) {
 	f := &Found{Name: cluster, reader: reader, hubNamespace: hubNamespace}
 	found, err := reader.Clients.ClusterV1().ManagedClusters().Get(ctx, cluster, metav1.GetOptions{})
@@ -61,6 +61,9 @@ func Find(ctx context.Context, reader *fleet.Reader, cluster, hubNamespace strin
 		f.Cluster = found
 	case !apierrors.IsNotFound(err):
 		return nil, cli.APIError("get the cluster "+cluster, err)
+	}
+	if hubNamespace == "" {
+		f.hubNamespace = reader.HubNamespace(ctx, f.Cluster)
 	}
 	namespace, err := reader.Kube.CoreV1().Namespaces().Get(ctx, cluster, metav1.GetOptions{})
 	switch {
@@ -80,7 +83,7 @@ func Find(ctx context.Context, reader *fleet.Reader, cluster, hubNamespace strin
 		return cli.APIError("list the "+what, err)
 	}
 	if f.Tokens, err = f.tokens(ctx); err != nil {
-		if err := optional("tokens in "+hubNamespace, err); err != nil {
+		if err := optional("tokens in "+f.hubNamespace, err); err != nil {
 			return nil, err
 		}
 	}

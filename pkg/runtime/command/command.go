@@ -49,12 +49,13 @@ func New(c Config) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: c.Use, Short: c.Short, Long: c.Long, Version: version.Version,
 		Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true, DisableFlagsInUseLine: true,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		PreRunE: func(cmd *cobra.Command, _ []string) error {
 			if errs := c.Validate(); len(errs) > 0 {
 				return fmt.Errorf("%w\nSee %s --help", errors.Join(errs...), cmd.CommandPath())
 			}
-			return c.Run(cmd.Context())
+			return nil
 		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return c.Run(cmd.Context()) },
 	}
 	var help strings.Builder
 	for _, section := range c.Sections {
