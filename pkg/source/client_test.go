@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	cloudevents "github.com/cloudevents/sdk-go/v2/event"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,6 +21,7 @@ import (
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/transport/memory"
 	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/test/kit"
 	"github.com/workwire/workwire/test/kit/wirekit"
 )
 
@@ -292,6 +294,36 @@ func TestStateFile(t *testing.T) {
 		if _, err := works.Create(t.Context(), configMap("x", "x"), metav1.CreateOptions{}); !apierrors.IsServiceUnavailable(err) {
 			t.Errorf("after Run: %v", err)
 		}
+	})
+}
+
+// TestStateFileOfHostileCluster: a status with a time that JSON cannot hold does not get into the store, which could not
+// be read again.
+func TestStateFileOfHostileCluster(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		path := filepath.Join(t.TempDir(), "ops.db")
+		stateful := func(c *source.Config) { c.StateFile = path }
+		c := w.client(stateful)
+		stop := w.run(c)
+		work := must(t)(c.ManifestWorks("cluster1").Create(t.Context(), configMap("w", "one"), metav1.CreateOptions{}))
+		hostile := wirekit.Connect(t, w.broker.Client("cluster1"))
+		status := &wire.Status{
+			UID: work.UID, Generation: wire.Generation(work.Generation), Source: "ops", Cluster: "cluster1", Agent: "cluster1-agent", Action: wire.Update, Sequence: 1,
+		}
+		for _, at := range []string{"9999-12-31T23:59:59-01:00", "0000-01-01T00:00:00+01:00"} {
+			conditions := `{"conditions":[{"type":"Applied","status":"True","lastTransitionTime":"` + at + `"}]`
+			for _, data := range []string{conditions + "}", `{"resourceStatus":[` + conditions + "}]}"} {
+				status.Sequence++
+				hostile.Publish(t, "sources/ops/clusters/cluster1/agentevents", status, func(e *cloudevents.Event) {
+					kit.NoError(t, e.SetData("application/json", []byte(data)))
+				})
+				synctest.Wait()
+			}
+		}
+		stop()
+		c = w.client(stateful)
+		w.run(c)
+		must(t)(c.ManifestWorks("cluster1").Get(t.Context(), "w", metav1.GetOptions{}))
 	})
 }
 

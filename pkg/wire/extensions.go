@@ -2,9 +2,11 @@ package wire
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 	"regexp"
+	"slices"
 	"strconv"
 	"time"
 
@@ -174,7 +176,7 @@ func (x extensions) metadata(meta *metav1.ObjectMeta) (bool, error) {
 	return true, nil
 }
 
-// checkMeta returns an error if a name of the metadata is too long.
+// checkMeta returns an error if a name of the metadata is too long, or a time is none of JSON.
 func checkMeta(meta *metav1.ObjectMeta) error {
 	switch {
 	case len(meta.Name) > maxName:
@@ -183,9 +185,24 @@ func checkMeta(meta *metav1.ObjectMeta) error {
 		return tooLong("metadata: generateName", meta.GenerateName, maxName)
 	case len(meta.Namespace) > maxName:
 		return tooLong("metadata: namespace", meta.Namespace, maxName)
+	case !isJSONTime(meta.CreationTimestamp.Time):
+		return fmt.Errorf("metadata: creationTimestamp: %w", errYear)
+	case meta.DeletionTimestamp != nil && !isJSONTime(meta.DeletionTimestamp.Time):
+		return fmt.Errorf("metadata: deletionTimestamp: %w", errYear)
+	case slices.ContainsFunc(meta.ManagedFields, func(f metav1.ManagedFieldsEntry) bool { return f.Time != nil && !isJSONTime(f.Time.Time) }):
+		return fmt.Errorf("metadata: managedFields: time: %w", errYear)
 	default:
 		return nil
 	}
+}
+
+var errYear = errors.New("in UTC, the year must have four digits")
+
+// isJSONTime reports whether a [metav1.Time] can be read again that was written as JSON, in UTC: 9999-12-31T23:59:59-01:00
+// becomes a time of the year 10000, and what holds that is never read again.
+func isJSONTime(t time.Time) bool {
+	year := t.UTC().Year()
+	return year >= 0 && year <= 9999
 }
 
 // expiry returns the time of the extension expirytime, zero if it is not set or no time.
@@ -225,7 +242,7 @@ func (x extensions) deletionTimestamp() (*metav1.Time, error) {
 		return nil, nil
 	}
 	t, err := time.Parse(time.RFC3339Nano, text)
-	if year := t.UTC().Year(); err != nil || year < 0 || year > 9999 {
+	if err != nil || !isJSONTime(t) {
 		return nil, fmt.Errorf("extension deletiontimestamp %q: want an RFC 3339 time", text)
 	}
 	return &metav1.Time{Time: t}, nil

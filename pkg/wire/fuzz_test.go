@@ -30,6 +30,15 @@ func FuzzDecode(f *testing.F) {
 		"", "", "2690781301568442368", "", "", "", "3f1e4f0e-0000-4000-8000-00000000cafe", "2026-11-22T18:00:00.000001Z", []byte(`{"conditions":[]}`))
 	f.Add("io.open-cluster-management.works.v1alpha1.manifestbundles.status.update_request", "quay-7-agent", lantern, "2", "quay-7", "harbor",
 		"", "", "2690781301568442368", "", "", "", "", "9999-12-31T23:59:59-23:59", []byte(`{"conditions":[]}`))
+	for _, outside := range []string{"9999-12-31T23:59:59-01:00", "0000-01-01T00:00:00+01:00"} {
+		meta, condition := `{"name":"lantern","creationTimestamp":"`+outside+`"}`, `{"conditions":[{"type":"A","lastTransitionTime":"`+outside+`"}]}`
+		for _, data := range []string{condition, `{"resourceStatus":[` + condition + `]}`} {
+			f.Add("io.open-cluster-management.works.v1alpha1.manifestbundles.status.update_request", "quay-7-agent", lantern, "2", "quay-7", "harbor",
+				"", "", "2690781301568442368", "", "", "", "", "", []byte(data))
+		}
+		f.Add("io.open-cluster-management.works.v1alpha1.manifestbundles.spec.update_request", "harbor", lantern, "2", "quay-7", "",
+			meta, "", "", "", "", "", "", "", []byte(`{"manifests":[`+lampDim+`]}`))
+	}
 	f.Add("dev.workwire.v1alpha1.sources.spec.update_request", "harbor", "", "", "", "", "", "", "", "", "", "", "", "",
 		[]byte(`{"instance":"0b1e2f3a-0000-4000-8000-000000000001","program":"host \u001b[31mquay","since":"2026-11-22T18:00:00Z","heard":["a"]}`))
 	f.Add("dev.workwire.v1alpha1.dryruns.spec.create_request", "harbor", "0b1e2f3a", "", "quay-7", "", "", "", "", "", "", "", "", "",

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
 
@@ -110,6 +112,42 @@ func TestLimits(t *testing.T) {
 	var failure *DecodeError
 	if !errors.As(err, &failure) || failure.Spec == nil || failure.Spec.UID != "u" || !strings.Contains(err.Error(), "nested deeper than 1000 levels") {
 		t.Errorf("deep data: %v", err)
+	}
+}
+
+// TestTimesOutsideOfJSON: a message with a time that JSON cannot hold is refused, whole or as a delta: what stores it
+// would not read it again.
+func TestTimesOutsideOfJSON(t *testing.T) {
+	type object = map[string]any
+	for at, want := range map[string]bool{
+		"9999-12-31T23:59:59-01:00": false, "9999-12-31T23:59:59Z": true,
+		"0000-01-01T00:00:00+01:00": false, "0000-01-01T00:00:00Z": true,
+	} {
+		conditions := []object{{"type": "A", "lastTransitionTime": at}}
+		data := []object{{"conditions": conditions}, {"resourceStatus": []object{{"conditions": conditions}}}}
+		for _, data := range data {
+			e, err := Encode(&Status{UID: "u", Agent: "a", Cluster: "c", Action: Update}, time.Now())
+			if err == nil {
+				err = setData(&e, data)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := Decode(e); (err == nil) != want {
+				t.Errorf("a status with %v: %v", data, err)
+			}
+		}
+		text, _ := json.Marshal(object{"conditions": object{"0": conditions[0]}})
+		d := &StatusDelta{Of: Status{UID: "u", Hash: "h"}, Base: "b", Patch: text}
+		if _, err := d.Apply(&workv1.ManifestWorkStatus{}); errors.Is(err, ErrOtherStatus) != want {
+			t.Errorf("the delta %s: %v", text, err)
+		}
+		for _, meta := range []object{{"creationTimestamp": at}, {"deletionTimestamp": at}, {"managedFields": []object{{"time": at}}}} {
+			text, _ := json.Marshal(meta)
+			if _, err := (extensions{extMetadata: string(text)}).metadata(&metav1.ObjectMeta{}); (err == nil) != want {
+				t.Errorf("metadata %s: %v", text, err)
+			}
+		}
 	}
 }
 

@@ -162,7 +162,7 @@ func (s *Status) decodeExtensions(e cloudevents.Event, x extensions) error {
 	return nil
 }
 
-// checkStatus returns an error if a text of a condition in a status is longer than the API takes.
+// checkStatus returns an error if a condition in a status is not what the API takes.
 func checkStatus(status *workv1.ManifestWorkStatus) error {
 	if err := checkConditions(status.Conditions); err != nil {
 		return err
@@ -175,7 +175,7 @@ func checkStatus(status *workv1.ManifestWorkStatus) error {
 	return nil
 }
 
-// checkConditions returns an error if a text of a condition is longer than the API takes.
+// checkConditions returns an error if a text of a condition is longer than the API takes, or its time is none of JSON.
 func checkConditions(conditions []metav1.Condition) error {
 	for i := range conditions {
 		c := &conditions[i]
@@ -189,6 +189,9 @@ func checkConditions(conditions []metav1.Condition) error {
 		}
 		if len(c.Status) > maxHash {
 			return fmt.Errorf("condition %d: %w", i, tooLong("status", string(c.Status), maxHash))
+		}
+		if !isJSONTime(c.LastTransitionTime.Time) {
+			return fmt.Errorf("condition %d: lastTransitionTime: %w", i, errYear)
 		}
 	}
 	return nil
