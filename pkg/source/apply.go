@@ -52,6 +52,7 @@ func (c *Client) Apply(ctx context.Context, work *workv1.ManifestWork) (*workv1.
 
 // applyOnce creates or changes a work, or returns errBeingDeleted.
 func (c *Client) applyOnce(ctx context.Context, given *workv1.ManifestWork) (*workv1.ManifestWork, error) {
+	given = given.DeepCopy() // the update may run after ctx has ended, when given is the caller's again
 	var result *workv1.ManifestWork
 	cause := trace.SpanContextFromContext(ctx)
 	made, err := c.memory.update(ctx, func(v *view) (*change, error) {
@@ -76,7 +77,10 @@ func (c *Client) applyOnce(ctx context.Context, given *workv1.ManifestWork) (*wo
 		next.Generation = int64(v.floor) + 1
 		return &change{new: &storedWork{work: next, firstGeneration: wire.Generation(next.Generation)}, cause: cause}, nil
 	})
-	return resultOrError(made, result, err)
+	if err != nil {
+		return nil, err // the writer may still set result
+	}
+	return resultOf(made, result), nil
 }
 
 // mergeApplied returns old as given wants it; it shares memory with neither.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
@@ -44,6 +45,7 @@ func (m *manifestWorks) Patch(ctx context.Context, name string, kind types.Patch
 
 // newPatch parses a patch. It returns a function that applies the patch to the JSON of a work.
 func newPatch(kind types.PatchType, data []byte) (func([]byte) ([]byte, error), error) {
+	data = slices.Clone(data) // see applyOnce
 	switch kind {
 	case types.JSONPatchType:
 		patch, err := jsonpatch.DecodePatch(data)

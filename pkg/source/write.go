@@ -75,7 +75,10 @@ func (c *Client) create(ctx context.Context, namespace string, from *workv1.Mani
 		made := &storedWork{work: work, firstGeneration: wire.Generation(work.Generation)}
 		return unlessDryRun(dry, &change{new: made, cause: trace.SpanContextFromContext(ctx)}), nil
 	})
-	return resultOrError(made, work, err)
+	if err != nil {
+		return nil, err
+	}
+	return resultOf(made, work), nil
 }
 
 // Update changes the spec, labels, annotations, finalizers and owner references of a work, not its
@@ -112,7 +115,10 @@ func (c *Client) update(
 		removed := next.DeletionTimestamp != nil && len(next.Finalizers) == 0
 		return unlessDryRun(dry, &change{old: old, new: old.with(next), removed: removed, cause: trace.SpanContextFromContext(ctx)}), nil
 	})
-	return resultOrError(made, result, err)
+	if err != nil {
+		return nil, err // the writer may still set result
+	}
+	return resultOf(made, result), nil
 }
 
 // replacement returns what an update to wanted makes of old, and whether that changes anything.
@@ -180,12 +186,13 @@ func (m *manifestWorks) Delete(ctx context.Context, name string, opts metav1.Del
 	if err != nil {
 		return err
 	}
+	preconditions := opts.Preconditions.DeepCopy() // see applyOnce
 	_, err = m.client.memory.update(ctx, func(v *view) (*change, error) {
 		old, ok := v.get(uid)
 		if !ok {
 			return nil, apierrors.NewNotFound(worksResource, name)
 		}
-		if err := precondition(old.work, opts.Preconditions); err != nil {
+		if err := precondition(old.work, preconditions); err != nil {
 			return nil, err
 		}
 		if old.work.DeletionTimestamp != nil {
@@ -260,14 +267,10 @@ func unlessDryRun(dry bool, ch *change) *change {
 	return ch
 }
 
-// resultOrError returns a copy of the work that an update stored, or of result if it changed
-// nothing.
-func resultOrError(made *change, result *workv1.ManifestWork, err error) (*workv1.ManifestWork, error) {
-	if err != nil {
-		return nil, err
-	}
+// resultOf returns a copy of the work that an update stored, or of result if it changed nothing.
+func resultOf(made *change, result *workv1.ManifestWork) *workv1.ManifestWork {
 	if made != nil {
 		result = made.new.work
 	}
-	return result.DeepCopy(), nil
+	return result.DeepCopy()
 }
