@@ -44,7 +44,7 @@ func (d *core) mergeStatusUpdates(older, newer statusUpdate) statusUpdate {
 	if newer.status == nil {
 		newer.status, newer.size = older.status, older.size
 	} else if older.status != nil {
-		d.waitsNoMore(older.status.Cluster, older.size)
+		d.waitsInPlaceOf(older.status.Cluster, older.size)
 	}
 	if newer.refused == nil {
 		newer.refused = older.refused

@@ -123,3 +123,29 @@ func TestWaitingStatuses(t *testing.T) {
 		t.Errorf("left: %+v", d.clusters)
 	}
 }
+
+// TestWaitingStatusReplaced: a cluster is still asked for the statuses that were dropped if a smaller one takes the place
+// of one that waits.
+func TestWaitingStatusReplaced(t *testing.T) {
+	const mib = 1 << 20
+	d := testCore(0, time.Second, ClusterOpen)
+	wait := func(size int) {
+		t.Helper()
+		if room, _ := d.waits("a", size); !room {
+			t.Fatal("no room")
+		}
+		status := &wire.Status{UID: "u", Cluster: "a"}
+		storeWanted{workKey{uid: "u", cluster: "a"}, "", statusUpdate{status: status, size: size}}.apply(d, time.Time{})
+	}
+	wait(9 * mib)
+	if room, _ := d.waits("a", 8*mib); room {
+		t.Fatal("room for too much")
+	}
+	wait(1024)
+	if waiting := d.clusters["a"].waiting; waiting != 1024 {
+		t.Errorf("%d bytes wait, want 1024", waiting)
+	}
+	if !d.waitsNoMore("a", 1024) {
+		t.Error("the cluster is not asked once the status is stored")
+	}
+}

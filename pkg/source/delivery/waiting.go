@@ -37,6 +37,14 @@ func (d *core) waitsNoMore(name wire.ClusterName, size int) (ask bool) {
 	return ask
 }
 
+// waitsInPlaceOf removes a status of this size, in whose place a newer one waits. If the cluster is to be asked then,
+// [core.waitsNoMore] says so when that one is stored.
+func (d *core) waitsInPlaceOf(name wire.ClusterName, size int) {
+	if c, ok := d.clusters[name]; ok {
+		c.waiting = max(c.waiting-size, 0)
+	}
+}
+
 // memoryOf returns about how many bytes of memory a status takes.
 func memoryOf(s *wire.Status) int {
 	size := 1024 + memoryOfConditions(s.Status.Conditions)
