@@ -1,6 +1,7 @@
 package source
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -121,6 +122,7 @@ func New(config Config) (*Client, error) {
 	c := &Client{config: config, ready: make(chan struct{}), ending: make(chan struct{}), watchers: make(map[*watcher]struct{}), clusters: newClusters()}
 	c.memory = newMemory(generationBase(time.Now()))
 	c.memory.onChange = c.notifyEngine
+	c.config.Logger = cmp.Or(config.Logger, slog.Default())
 	if config.StateFile != "" && config.Store == nil {
 		c.config.Store = file.New(config.StateFile)
 	}
@@ -214,7 +216,7 @@ func (c *Client) load(ctx context.Context) error {
 		initial := store.Header{
 			Identity: uuid.NewString(), Since: c.memory.state.floor, Floor: c.memory.state.floor, Version: versionBase(time.Now()),
 		}
-		if err := openWriter(ctx, c.memory, c.config.Store, c.config.SourceID, initial); err != nil {
+		if err := openWriter(ctx, c.memory, c.config.Store, c.config.SourceID, initial, c.config.Logger); err != nil {
 			return err
 		}
 	case c.config.Load != nil:

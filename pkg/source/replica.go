@@ -1,11 +1,9 @@
 package source
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"sync"
 
 	cloudevents "github.com/cloudevents/sdk-go/v2/event"
@@ -77,7 +75,7 @@ func (c *Client) lead(ctx context.Context, fail context.CancelCauseFunc, shared 
 			c.engine.WorkRemoved(last.work)
 		}
 	}
-	cmp.Or(c.config.Logger, slog.Default()).Info("this replica publishes now", "source", c.config.SourceID)
+	c.config.Logger.Info("this replica publishes now", "source", c.config.SourceID)
 	return c.engine.Run(ctx)
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync"
 	"time"
@@ -27,6 +28,7 @@ const (
 type writer struct {
 	memory *memory
 	store  store.Store
+	log    *slog.Logger
 	wake   chan struct{} // buffered: queue or behind has changed
 	ended  chan struct{} // closed when run has returned
 	stop   context.CancelFunc
@@ -39,6 +41,8 @@ type writer struct {
 	newest int64
 	failed error // ends Run: the store cannot be followed any longer
 	fail   context.CancelCauseFunc
+
+	failing bool // the last catchUp has failed; of run alone
 }
 
 // request is an update.
@@ -51,7 +55,7 @@ type request struct {
 
 // openWriter opens the store, loads it into m, and keeps m there from now on. No write may be in
 // progress.
-func openWriter(ctx context.Context, m *memory, s store.Store, source wire.SourceID, initial store.Header) error {
+func openWriter(ctx context.Context, m *memory, s store.Store, source wire.SourceID, initial store.Header, log *slog.Logger) error {
 	h, err := s.Open(ctx, source, initial, func(r store.Record) error {
 		work, err := decodeRecord(string(r.UID), r.Data)
 		if err == nil {
@@ -70,7 +74,7 @@ func openWriter(ctx context.Context, m *memory, s store.Store, source wire.Sourc
 	}
 	m.confirmed.Store(removed)
 	running, stop := context.WithCancel(context.Background())
-	w := &writer{memory: m, store: s, wake: make(chan struct{}, 1), ended: make(chan struct{}), stop: stop}
+	w := &writer{memory: m, store: s, log: log.With("source", source), wake: make(chan struct{}, 1), ended: make(chan struct{}), stop: stop}
 	m.writer = w
 	go func() {
 		defer close(w.ended)
@@ -160,7 +164,9 @@ func (w *writer) next() bool {
 	defer cancel()
 	switch {
 	case len(batch) > 0:
-		w.commit(ctx, batch)
+		if !w.commit(ctx, batch) && behind {
+			w.changed(0)
+		}
 	case behind:
 		w.catchUp(ctx)
 	default:
@@ -169,8 +175,8 @@ func (w *writer) next() bool {
 	return true
 }
 
-// commit runs the updates of batch in one transaction.
-func (w *writer) commit(ctx context.Context, batch []*request) {
+// commit runs the updates of batch in one transaction. It reports whether it has read what others have written.
+func (w *writer) commit(ctx context.Context, batch []*request) (read bool) {
 	m := w.memory
 	var v *view
 	err := w.store.Update(ctx, m.state.version, func(h store.Header, newer []store.Record) (store.Header, []store.Record, error) {
@@ -197,7 +203,7 @@ func (w *writer) commit(ctx context.Context, batch []*request) {
 	})
 	if err != nil {
 		w.refuse(batch, v != nil, err)
-		return
+		return v != nil
 	}
 	var made []*change
 	for _, r := range batch {
@@ -211,6 +217,7 @@ func (w *writer) commit(ctx context.Context, batch []*request) {
 	for _, r := range batch {
 		close(r.done)
 	}
+	return true
 }
 
 // refuse fails the updates of batch that were not stored: those that change something, or all if
@@ -276,18 +283,21 @@ func (w *writer) catchUp(ctx context.Context) {
 		err = w.applyNewer(h, newer)
 	}
 	if err != nil {
-		w.failOn(err)
+		if !w.failOn(err) && !w.failing {
+			w.log.Warn("what other replicas have stored cannot be read, retrying", "error", err)
+		}
 		w.mu.Lock()
 		w.newest = 0
 		w.mu.Unlock()
 		time.AfterFunc(time.Second, func() { w.changed(0) })
 	}
+	w.failing = err != nil
 }
 
-// failOn ends Run if err means that the client cannot go on.
-func (w *writer) failOn(err error) {
+// failOn ends Run if err means that the client cannot go on, and reports that.
+func (w *writer) failOn(err error) bool {
 	if !errors.Is(err, store.ErrWentBack) && !errors.Is(err, store.ErrTooOld) && !errors.Is(err, store.ErrLeaseLost) {
-		return
+		return false
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -297,6 +307,7 @@ func (w *writer) failOn(err error) {
 	if w.fail != nil {
 		w.fail(err)
 	}
+	return true
 }
 
 // onFailure has fail called when the client cannot go on.

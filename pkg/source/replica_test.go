@@ -1,0 +1,136 @@
+package source_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/workwire/workwire/pkg/source"
+	"github.com/workwire/workwire/pkg/source/store"
+	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/test/kit"
+)
+
+// sharedStore is a store that another replica publishes from. While it is down, it can neither be read nor, after a
+// second, be written.
+type sharedStore struct {
+	mu      sync.Mutex
+	header  store.Header
+	records []store.Record
+	down    bool
+	changed func(version int64)
+}
+
+func (s *sharedStore) Open(_ context.Context, _ wire.SourceID, initial store.Header, _ func(store.Record) error) (store.Header, error) {
+	s.header = initial
+	return initial, nil
+}
+
+func (s *sharedStore) Update(ctx context.Context, after int64, change store.ChangeFunc) error {
+	if s.isDown() {
+		time.Sleep(time.Second)
+		return store.ErrUnavailable
+	}
+	h, newer, _ := s.Changes(ctx, after)
+	h, records, err := change(h, newer)
+	if err == nil && len(records) > 0 {
+		s.add(h.Version, records...)
+	}
+	return err
+}
+
+func (s *sharedStore) Changes(_ context.Context, after int64) (store.Header, []store.Record, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.down {
+		return store.Header{}, nil, store.ErrUnavailable
+	}
+	var newer []store.Record
+	for _, r := range s.records {
+		if r.Version > after {
+			newer = append(newer, r)
+		}
+	}
+	return s.header, newer, nil
+}
+
+func (s *sharedStore) Follow(ctx context.Context, changed func(version int64)) error {
+	s.changed = changed
+	<-ctx.Done()
+	return nil
+}
+
+func (s *sharedStore) Removed(context.Context) ([]store.Record, error) { return nil, nil }
+
+func (s *sharedStore) Acquire(ctx context.Context) (store.Lease, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+func (s *sharedStore) Close() error { return nil }
+
+func (s *sharedStore) add(version int64, records ...store.Record) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.header.Version, s.records = version, append(s.records, records...)
+}
+
+func (s *sharedStore) isDown() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.down
+}
+
+func (s *sharedStore) setDown(down bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.down = down
+}
+
+// otherStores has another replica store a work.
+func (s *sharedStore) otherStores(name string) {
+	uid, version := wire.UIDFor("ops", "cluster1", name), s.header.Version+1
+	s.add(version, store.Record{
+		UID: uid, Namespace: "cluster1", Name: name, Version: version,
+		Data: fmt.Appendf(nil, `{"since":1,"work":{"metadata":{"name":%q,"namespace":"cluster1","uid":%q,"generation":1,"resourceVersion":"%d"}}}`, name, uid, version),
+	})
+}
+
+// TestBehindAfterFailedWrites: a replica that could not read what others have stored reads it once it can, whatever
+// becomes of its own writes meanwhile, and says once that it could not.
+func TestBehindAfterFailedWrites(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		s, log := &sharedStore{}, &kit.Log{}
+		c := w.client(func(c *source.Config) { c.Store, c.Logger = s, log.Logger() })
+		w.run(c)
+		works := c.ManifestWorks("cluster1")
+		s.setDown(true)
+		s.otherStores("theirs")
+		s.changed(0)
+		time.Sleep(500 * time.Millisecond)
+		write := func(name string) {
+			w.running.Go(func() {
+				if _, err := works.Create(t.Context(), configMap(name, "one"), metav1.CreateOptions{}); !apierrors.IsServiceUnavailable(err) {
+					t.Errorf("while the store is down: %v", err)
+				}
+			})
+		}
+		write("first") // until 1.5 s; at 1 s, the store is to be read again
+		time.Sleep(700 * time.Millisecond)
+		write("second")
+		time.Sleep(1800 * time.Millisecond)
+		s.setDown(false)
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		must(t)(works.Get(t.Context(), "theirs", metav1.GetOptions{}))
+		if lines := log.Lines("other replicas have stored cannot be read", store.ErrUnavailable.Error()); len(lines) != 1 {
+			t.Errorf("the log says of the store that is down: %q", lines)
+		}
+	})
+}
