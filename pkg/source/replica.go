@@ -20,7 +20,10 @@ func (c *Client) deliver(ctx context.Context) error {
 		c.publishing.Store(true)
 		return c.engine.Run(ctx)
 	}
-	ctx, fail := context.WithCancelCause(ctx)
+	// The cause of the caller's context is no failure, so it is not that of ctx.
+	ended := ctx
+	ctx, fail := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer context.AfterFunc(ended, func() { fail(nil) })()
 	var following sync.WaitGroup
 	defer following.Wait()
 	defer fail(nil)

@@ -2,6 +2,7 @@ package source_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -17,13 +18,13 @@ import (
 	"github.com/workwire/workwire/test/kit"
 )
 
-// sharedStore is a store that another replica publishes from. While it is down, it can neither be read nor, after a
+// sharedStore is a store that another replica publishes from. With a fault, it can neither be read nor, after a
 // second, be written.
 type sharedStore struct {
 	mu      sync.Mutex
 	header  store.Header
 	records []store.Record
-	down    bool
+	fault   error
 	changed func(version int64)
 }
 
@@ -33,9 +34,9 @@ func (s *sharedStore) Open(_ context.Context, _ wire.SourceID, initial store.Hea
 }
 
 func (s *sharedStore) Update(ctx context.Context, after int64, change store.ChangeFunc) error {
-	if s.isDown() {
+	if err := s.faulty(); err != nil {
 		time.Sleep(time.Second)
-		return store.ErrUnavailable
+		return err
 	}
 	h, newer, _ := s.Changes(ctx, after)
 	h, records, err := change(h, newer)
@@ -48,8 +49,8 @@ func (s *sharedStore) Update(ctx context.Context, after int64, change store.Chan
 func (s *sharedStore) Changes(_ context.Context, after int64) (store.Header, []store.Record, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.down {
-		return store.Header{}, nil, store.ErrUnavailable
+	if s.fault != nil {
+		return store.Header{}, nil, s.fault
 	}
 	var newer []store.Record
 	for _, r := range s.records {
@@ -81,16 +82,16 @@ func (s *sharedStore) add(version int64, records ...store.Record) {
 	s.header.Version, s.records = version, append(s.records, records...)
 }
 
-func (s *sharedStore) isDown() bool {
+func (s *sharedStore) faulty() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.down
+	return s.fault
 }
 
-func (s *sharedStore) setDown(down bool) {
+func (s *sharedStore) setFault(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.down = down
+	s.fault = err
 }
 
 // otherStores has another replica store a work.
@@ -110,7 +111,7 @@ func TestBehindAfterFailedWrites(t *testing.T) {
 		c := w.client(func(c *source.Config) { c.Store, c.Logger = s, log.Logger() })
 		w.run(c)
 		works := c.ManifestWorks("cluster1")
-		s.setDown(true)
+		s.setFault(store.ErrUnavailable)
 		s.otherStores("theirs")
 		s.changed(0)
 		time.Sleep(500 * time.Millisecond)
@@ -125,12 +126,39 @@ func TestBehindAfterFailedWrites(t *testing.T) {
 		time.Sleep(700 * time.Millisecond)
 		write("second")
 		time.Sleep(1800 * time.Millisecond)
-		s.setDown(false)
+		s.setFault(nil)
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
 		must(t)(works.Get(t.Context(), "theirs", metav1.GetOptions{}))
 		if lines := log.Lines("other replicas have stored cannot be read", store.ErrUnavailable.Error()); len(lines) != 1 {
 			t.Errorf("the log says of the store that is down: %q", lines)
+		}
+	})
+}
+
+// TestReplicaEnds: Run with a shared store returns nil when its context ends, whatever the cause, and the store's error
+// if it cannot be followed.
+func TestReplicaEnds(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		run := func(ctx context.Context, s *sharedStore) (ended func() error) {
+			c := w.client(func(c *source.Config) { c.Store = s })
+			result := make(chan error, 1)
+			w.running.Go(func() { result <- c.Run(ctx) })
+			synctest.Wait()
+			return func() error { return <-result }
+		}
+		ctx, cancel := context.WithCancelCause(t.Context())
+		ended := run(ctx, &sharedStore{})
+		cancel(errors.New("reload"))
+		if err := ended(); err != nil {
+			t.Errorf("the context has ended, Run returns %v", err)
+		}
+		s := &sharedStore{}
+		ended = run(t.Context(), s)
+		s.setFault(store.ErrWentBack)
+		s.changed(0)
+		if err := ended(); !errors.Is(err, store.ErrWentBack) {
+			t.Errorf("Run returns %v, want %v", err, store.ErrWentBack)
 		}
 	})
 }
