@@ -166,6 +166,7 @@ type Engine struct {
 	begun     chan action   // to be carried out
 	due       time.Time     // guarded by mu: when timer passes the time to core; zero: never
 	timer     *time.Timer   // guarded by mu
+	stopped   bool          // guarded by mu: Run has ended, and the timer with it
 	events    []Event       // guarded by mu: to be observed
 	eventful  chan struct{} // has room for one: a step has added to events
 	observing sync.Mutex    // taken before mu: of who passes on events
@@ -230,6 +231,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	ctx, e.fail = context.WithCancelCause(ctx)
 	var running sync.WaitGroup
 	defer e.passOn() // what the last ones have done
+	defer e.stopTimer()
 	defer running.Wait()
 	defer e.fail(nil)
 	if err := e.begin(ctx); ctx.Err() != nil {

@@ -1,6 +1,7 @@
 package delivery_test
 
 import (
+	"context"
 	"runtime"
 	"slices"
 	"strings"
@@ -17,6 +18,7 @@ import (
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/transport/memory"
 	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/test/kit/wirekit"
 )
 
 // TestLife follows one work from creation to its end.
@@ -210,6 +212,28 @@ func TestStatusUpdateFails(t *testing.T) {
 		}
 		if n := b.metric("workwire_source_status_write_failures_total"); n != 1 {
 			t.Errorf("status_write_failures_total is %v", n)
+		}
+	})
+}
+
+// TestTimerEndsWithRun: nothing is left running of an engine whose Run has ended while two large statuses of one cluster
+// were being stored.
+func TestTimerEndsWithRun(t *testing.T) {
+	withHarness(t, delivery.Config{}, func(b *harness) {
+		b.store.hang = true
+		ctx, cancel := context.WithCancel(context.Background())
+		b.run("Run", func(context.Context) error { return b.engine.Run(ctx) })
+		a := b.agent("cluster1")
+		for _, name := range []string{"w1", "w2"} {
+			uid := b.store.put(newWork("cluster1", name)).UID
+			b.holds(a, uid, 1)
+			a.Report(a.Holds()[uid], wirekit.LargeStatus(100))
+		}
+		synctest.Wait()
+		cancel()
+		time.Sleep(time.Second)
+		if delivery.StopTimer(b.engine) {
+			t.Error("the timer of the engine is still set")
 		}
 	})
 }

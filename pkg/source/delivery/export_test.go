@@ -38,3 +38,10 @@ func KeptOf(e *Engine) Kept {
 
 // Receive handles a message as if it came from the transport.
 func Receive(e *Engine, m transport.Message) { e.receive(context.Background(), m) }
+
+// StopTimer stops the timer of e, and reports whether it was set.
+func StopTimer(e *Engine) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.timer != nil && e.timer.Stop()
+}

@@ -43,6 +43,9 @@ func (e *Engine) step(in input) {
 
 // setTimer has the core learn that time has passed when something is due. e.mu must be held.
 func (e *Engine) setTimer(in input) {
+	if e.stopped {
+		return
+	}
 	due := e.core.nextDue()
 	if _, passed := in.(timePassed); due.Equal(e.due) && !passed {
 		return
@@ -55,6 +58,15 @@ func (e *Engine) setTimer(in input) {
 		e.timer = time.AfterFunc(time.Until(due), func() { e.step(timePassed{}) })
 	default:
 		e.timer.Reset(time.Until(due))
+	}
+}
+
+// stopTimer has no more time pass: what would begin is not carried out.
+func (e *Engine) stopTimer() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.stopped = true; e.timer != nil {
+		e.timer.Stop()
 	}
 }
 

@@ -44,6 +44,7 @@ type fakeStore struct {
 	refused  []metav1.Condition
 	outdated []wire.Generation
 	fail     error // of the next UpdateStatus
+	hang     bool  // UpdateStatus ends with its context
 	lists    int   // calls of ListCluster
 	unknown  delivery.UnknownAction
 	amend    string // name of the work whose status is stored with another condition
@@ -79,8 +80,13 @@ func (s *fakeStore) Clusters() iter.Seq[wire.ClusterName] {
 	return maps.Keys(names)
 }
 
-func (s *fakeStore) UpdateStatus(_ context.Context, status *wire.Status) error {
+func (s *fakeStore) UpdateStatus(ctx context.Context, status *wire.Status) error {
 	s.mu.Lock()
+	if s.hang {
+		s.mu.Unlock()
+		<-ctx.Done()
+		return ctx.Err()
+	}
 	if err := s.fail; err != nil {
 		s.fail = nil
 		s.mu.Unlock()
