@@ -106,6 +106,22 @@ func TestInvalid(t *testing.T) {
 	}
 }
 
+// TestNil: a nil work is refused.
+func TestNil(t *testing.T) {
+	c, ctx := offline(t), t.Context()
+	works := c.ManifestWorks("cluster1")
+	for name, call := range map[string]func() (*workv1.ManifestWork, error){
+		"Create":       func() (*workv1.ManifestWork, error) { return works.Create(ctx, nil, metav1.CreateOptions{}) },
+		"Update":       func() (*workv1.ManifestWork, error) { return works.Update(ctx, nil, metav1.UpdateOptions{}) },
+		"UpdateStatus": func() (*workv1.ManifestWork, error) { return works.UpdateStatus(ctx, nil, metav1.UpdateOptions{}) },
+		"Apply":        func() (*workv1.ManifestWork, error) { return c.Apply(ctx, nil) },
+	} {
+		if _, err := call(); !apierrors.IsBadRequest(err) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 func TestCreate(t *testing.T) {
 	c := offline(t)
 	works := c.ManifestWorks("cluster1")

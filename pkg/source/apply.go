@@ -33,6 +33,9 @@ var errBeingDeleted = errors.New("a work of this name is being deleted")
 //
 // Other errors are those of Create and Update.
 func (c *Client) Apply(ctx context.Context, work *workv1.ManifestWork) (*workv1.ManifestWork, error) {
+	if work == nil {
+		return nil, errNoWork()
+	}
 	if work.Namespace == "" || work.Name == "" {
 		return nil, apierrors.NewBadRequest("a work to apply needs a namespace, the name of its cluster, and a name")
 	}

@@ -22,6 +22,9 @@ import (
 
 // Create stores and publishes a work. It returns a copy of what is stored.
 func (m *manifestWorks) Create(ctx context.Context, work *workv1.ManifestWork, opts metav1.CreateOptions) (*workv1.ManifestWork, error) {
+	if work == nil {
+		return nil, errNoWork()
+	}
 	dry, err := dryRun(opts.DryRun)
 	if err := cmp.Or(m.client.waitReady(ctx), err); err != nil {
 		return nil, err
@@ -84,6 +87,9 @@ func (c *Client) create(ctx context.Context, namespace string, from *workv1.Mani
 // Update changes the spec, labels, annotations, finalizers and owner references of a work, not its
 // status.
 func (m *manifestWorks) Update(ctx context.Context, work *workv1.ManifestWork, opts metav1.UpdateOptions) (*workv1.ManifestWork, error) {
+	if work == nil {
+		return nil, errNoWork()
+	}
 	uid, dry, err := m.resolveWrite(ctx, work.Name, opts.DryRun)
 	if err != nil {
 		return nil, err
@@ -171,8 +177,13 @@ func (c *Client) applyUpdate(old, wanted *workv1.ManifestWork) (*workv1.Manifest
 
 // UpdateStatus fails: only the agent changes the status.
 func (m *manifestWorks) UpdateStatus(_ context.Context, work *workv1.ManifestWork, _ metav1.UpdateOptions) (*workv1.ManifestWork, error) {
+	if work == nil {
+		return nil, errNoWork()
+	}
 	return nil, errStatusUpdate(work.Name)
 }
+
+func errNoWork() error { return apierrors.NewBadRequest("a work is required, and nil was given") }
 
 func errStatusUpdate(name string) error {
 	err := apierrors.NewMethodNotSupported(worksResource, "update")
