@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -19,6 +20,24 @@ import (
 	"github.com/workwire/workwire/test/kit/controlplane"
 	"github.com/workwire/workwire/test/kit/world"
 )
+
+// TestApplyWithoutBroker: a broker that does not answer is named, not an agent that is slow.
+func TestApplyWithoutBroker(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // connections are made, and nobody accepts them
+	kit.NoError(t, err)
+	t.Cleanup(func() { _ = silent.Close() })
+	file := filepath.Join(t.TempDir(), "web.yaml")
+	kit.NoError(t, os.WriteFile(file, []byte("apiVersion: work.open-cluster-management.io/v1\nkind: ManifestWork\nmetadata: {namespace: c1, name: web}\n"+
+		"spec: {workload: {manifests: [{apiVersion: v1, kind: ConfigMap, metadata: {name: a, namespace: default}}]}}\n"), 0o600))
+	transport := writeTransport(t, silent.Addr().String(), "secret")
+	text, err := os.ReadFile(transport)
+	kit.NoError(t, err)
+	kit.NoError(t, os.WriteFile(transport, append(text, "dialTimeout: 1s\n"...), 0o600))
+	out, err := run(t.Context(), t, "apply", "-f="+file, "--transport="+transport)
+	if coded, ok := errors.AsType[*cli.Error](err); err == nil || ok && coded.ExitCode() == cli.ExitTimeout || !strings.Contains(err.Error(), silent.Addr().String()) {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
 
 // TestApplyAndDelete sends works without a hub to a real agent, again and again, with nothing kept
 // between the runs, while the agent is there, while it is away, and after it has restarted.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"os/exec"
@@ -115,6 +116,15 @@ func (f *fixture) check(out string, err error, code int, args []string, wants ..
 			f.Errorf("%q: no %q in\n%s", args, want, out)
 		}
 	}
+}
+
+// interrupted runs a command that somebody ends while it waits.
+func (f *fixture) interrupted(args ...string) {
+	f.Helper()
+	ctx, cancel := context.WithCancel(f.Context())
+	defer time.AfterFunc(time.Second, cancel).Stop()
+	out, err := run(ctx, f, args...)
+	f.check(out+fmt.Sprint(err), err, 1, args, "interrupted")
 }
 
 // TestSee checks what status, get, describe and explain read from a real API server.
@@ -239,6 +249,7 @@ func TestWait(t *testing.T) {
 	f.workctl(1, []string{"wait", "work", "-l=app=gone", n, "--for=deleted"}, "no work in namespace")
 	f.workctl(2, []string{"wait", "work", n}, "name works, or give --selector")
 	f.workctl(2, []string{"wait", "work", "web", n, "--for=green"}, "--for must be ready, applied")
+	f.interrupted("wait", "work", "never", n)
 }
 
 // TestRollout checks rollout on a set whose status the test writes, with revisions as the hub stores
@@ -309,6 +320,8 @@ func TestRollout(t *testing.T) {
 	f.workctl(0, []string{"rollout", "status", "till", n}, "clusters have the template")
 	f.workctl(0, []string{"wait", "set", "till", n}, "✓ "+f.cluster+"/till")
 	f.workctl(2, []string{"wait", "set", "till", n, "--for=applied"}, "have the goal ready only")
+	status(metav1.ConditionFalse, "waiting")
+	f.interrupted("rollout", "status", "till", n)
 	f.workctl(1, []string{"rollout", "status", "nope", n}, "workctl get sets -A")
 }
 
@@ -381,7 +394,7 @@ func TestManyWorks(t *testing.T) {
 			var err error
 			for j := i; j < total && err == nil; j += cap(errs) {
 				_, err = f.clients.WorkV1().ManifestWorks(f.cluster).Create(t.Context(), &workv1.ManifestWork{
-					ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("w%d", j)}, Spec: template()}, metav1.CreateOptions{})
+					ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("w%d", j), Labels: map[string]string{"app": "many"}}, Spec: template()}, metav1.CreateOptions{})
 			}
 			errs <- err
 		}()
@@ -392,4 +405,5 @@ func TestManyWorks(t *testing.T) {
 	start := time.Now()
 	f.workctl(0, []string{"status", "-n=" + f.cluster}, fmt.Sprintf("WORKS     %d: 0 delivered", total))
 	t.Logf("status of %d works took %s", total, time.Since(start).Round(time.Millisecond))
+	f.workctl(3, []string{"wait", "work", "-l=app=many", "-n=" + f.cluster, "--for=applied", "--timeout=5s"}, fmt.Sprintf("%d works of %s are not applied", total, f.cluster))
 }

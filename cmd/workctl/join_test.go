@@ -1,15 +1,20 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/yaml"
 
+	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	"github.com/workwire/workwire/pkg/ctl/cli"
 	"github.com/workwire/workwire/pkg/security/enrolment"
 	"github.com/workwire/workwire/test/kit"
@@ -29,11 +34,20 @@ func TestTokens(t *testing.T) {
 		t.Helper()
 		return run(t.Context(), t, append(args, "--kubeconfig="+plane.Kubeconfig)...)
 	}
-	_, err := run(t.Context(), t, "certs", "ensure", "--config="+in("list.yaml"))
+	// The Lease of the hub says where it looks for tokens.
+	hub := plane.Namespace(t, "hub")
+	_, err := kubernetes.NewForConfigOrDie(plane.REST()).CoordinationV1().Leases(hub).Create(t.Context(), &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Name: clusterv1.HubPresenceLeaseName}, Spec: coordinationv1.LeaseSpec{RenewTime: new(metav1.NowMicro())},
+	}, metav1.CreateOptions{})
+	kit.NoError(t, err)
+	t.Cleanup(func() {
+		kit.NoError(t, kubernetes.NewForConfigOrDie(plane.REST()).CoordinationV1().Leases(hub).Delete(context.Background(), clusterv1.HubPresenceLeaseName, metav1.DeleteOptions{}))
+	})
+	_, err = run(t.Context(), t, "certs", "ensure", "--config="+in("list.yaml"))
 	kit.NoError(t, err)
 	write("hub1.yaml", fmt.Sprintf("brokerHost: broker.example.com:8883\ncaFile: %s\n"+
 		"topics: {sourceEvents: sources/hub1/clusters/+/sourceevents, agentEvents: sources/hub1/clusters/+/agentevents}\n", in("hub1/ca.crt")))
-	made, err := workctl("token", "create", cluster, "--every-source", "--broker=wss://edge.example.com/mqtt", "--transport="+in("hub1.yaml"), "--password-file="+in("password"), "--hub-namespace=default")
+	made, err := workctl("token", "create", cluster, "--every-source", "--broker=wss://edge.example.com/mqtt", "--transport="+in("hub1.yaml"), "--password-file="+in("password"))
 	kit.NoError(t, err)
 	for line := range strings.Lines(made) { // the others are for people, on stderr
 		if strings.HasPrefix(line, "workwire-join-") {
@@ -45,7 +59,7 @@ func TestTokens(t *testing.T) {
 		token.Topics.SourceEvents != "sources/+/clusters/+/sourceevents" || token.Source != "hub1" {
 		t.Errorf("%v: %+v", err, token)
 	}
-	if list, err := workctl("token", "list", "--hub-namespace=default"); err != nil || !strings.Contains(list, token.ID()) || !strings.Contains(list, cluster) {
+	if list, err := workctl("token", "list"); err != nil || !strings.Contains(list, token.ID()) || !strings.Contains(list, cluster) {
 		t.Errorf("%v: the list has no %s:\n%s", err, token.ID(), list)
 	}
 
@@ -72,10 +86,10 @@ func TestTokens(t *testing.T) {
 		}
 	}
 
-	if _, err := workctl("token", "delete", token.ID(), "--hub-namespace=default"); err != nil {
+	if _, err := workctl("token", "delete", token.ID(), "--hub-namespace="+hub); err != nil {
 		t.Error(err)
 	}
-	if list, err := workctl("token", "list", "--hub-namespace=default"); err != nil || strings.Contains(list, token.ID()) {
+	if list, err := workctl("token", "list"); err != nil || strings.Contains(list, token.ID()) {
 		t.Errorf("%v: the list still has %s:\n%s", err, token.ID(), list)
 	}
 }

@@ -82,6 +82,12 @@ func TestFaults(t *testing.T) {
 			t.Errorf("%q: %v, want %q", args, err, want)
 		}
 	}
+	for _, args := range [][]string{{"certs", "ensure"}, {"certs", "show", config, "extra"}, {"keys", "new", "--type=x"}} {
+		_, err := run(t.Context(), t, args...)
+		if coded, ok := errors.AsType[*cli.Error](err); !ok || coded.ExitCode() != cli.ExitUsage {
+			t.Errorf("%q: not the exit code of usage errors: %v", args, err)
+		}
+	}
 }
 
 // TestEvery checks that ensure --every repeats and reads the changed list.

@@ -85,7 +85,18 @@ func TestText(t *testing.T) {
 	}
 	fine := &fleet.Snapshot{Time: now, ClustersKnown: true, Clusters: s.Clusters[:1], Works: []workv1.ManifestWork{s.Works[0], work("cluster1", "unwatched", condition.Manifest{Rules: []string{}}),
 		work("cluster1", "warned", condition.Manifest{Warnings: []string{`unknown field "spec.replcas"`}})}, Presence: s.Presence}
+	// The hub is away, and has not seen the newest template of a set; and somebody may not list works.
+	away, unread := *fine, *s
+	away.Works, away.Presence, unread.Works, unread.WorksUnread = fine.Works[:1], &coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{RenewTime: new(metav1.NewMicroTime(now.Add(-time.Hour)))}}, nil, true
+	behind := away
+	behind.Sets = []workv1alpha1.ManifestWorkReplicaSet{*s.Sets[0].DeepCopy()}
+	behind.Sets[0].Generation = 2
+	behind.Sets[0].Status.Conditions = []metav1.Condition{{Type: "PlacementRolledOut", Status: metav1.ConditionTrue}, {Type: "Progressing", ObservedGeneration: 1}}
 	for name, text := range map[string]func(*bytes.Buffer) error{
+		"status-away":     func(out *bytes.Buffer) error { return fleet.Summarize(&away, 10).Write(out, cli.Style{}, 0) },
+		"status-behind":   func(out *bytes.Buffer) error { return fleet.Summarize(&behind, 10).Write(out, cli.Style{}, 0) },
+		"clusters-unread": write(fleet.ClusterTable(fleet.ClusterLines(&unread, nil), now, false)),
+
 		"status":         func(out *bytes.Buffer) error { return fleet.Summarize(s, 1).Write(out, cli.Style{}, 0) },
 		"status-narrow":  func(out *bytes.Buffer) error { return fleet.Summarize(s, 0).Write(out, cli.Style{}, 80) },
 		"status-fine":    func(out *bytes.Buffer) error { return fleet.Summarize(fine, 10).Write(out, cli.Style{}, 0) },
