@@ -52,6 +52,10 @@ func timesOf(changes []change) string {
 func TestDecideAhead(t *testing.T) {
 	const plan = `{stageAhead: 2h, windows: [{schedule: "30 4 * * *", duration: 1h}]}`
 	const at, next = "2026-01-02T04:30:00Z/2026-01-02T05:30:00Z", "2026-01-03T04:30:00Z/2026-01-03T05:30:00Z"
+	approved := func(in *input) {
+		in.staging = stagingOf(t, plan[:len(plan)-1]+", stages: [{name: all, approval: Required}]}")
+		in.set.Annotations[workwirev1alpha1.ApprovalsAnnotationKey] = approvalsText(t, workwirev1alpha1.Approval{Revision: 2, Stage: "all", By: "alice"})
+	}
 	pause := func(in *input) { in.set.Annotations[workv1.PausedAnnotationKey] = "true" }
 	for name, c := range map[string]struct {
 		works   string
@@ -61,6 +65,7 @@ func TestDecideAhead(t *testing.T) {
 		change  func(*input)
 		changes string
 		want    string // Progressing
+		acted   int    // approvals that the plan acts on for the first time
 	}{
 		"in time": {works: "c1:old", changes: "update c1 at " + at, want: "True StagedAhead revision 2: 0 of 1 clusters succeeded; other clusters: 1 cluster has the template and applies it when its window opens, at 2026-01-02T04:30:00Z"},
 		"an agent that would apply it at once": {works: "c1:old", want: "True OutsideWindow", change: func(in *input) {
@@ -78,6 +83,8 @@ func TestDecideAhead(t *testing.T) {
 		"too late for a pause":    {works: "c1:new", staged: at, reason: "Staged", after: 90 * time.Minute, change: pause, want: "Unknown Paused"},
 		"until the deadline":      {works: "c1:new c2:old", staged: at, reason: "Staged", after: 95 * time.Minute, change: deadline, changes: "update c2 at once", want: "True RollingOut"},
 		"after the deadline":      {works: "c1:new c2:old", staged: at, reason: "Staged", after: 97 * time.Minute, change: deadline, want: "False Stopped"},
+		"approved":                {works: "c1:old", changes: "update c1 at " + at, change: approved, want: "True StagedAhead", acted: 1},
+		"approved and staged":     {works: "c1:new", staged: at, reason: "Staged", change: approved, want: "True StagedAhead"},
 		"applied":                 {works: "c1:ok", staged: at, after: 97 * time.Minute, changes: "label c1 at once", want: "False Complete"},
 		"missed":                  {works: "c1:new", staged: at, reason: "WindowMissed", after: 3 * time.Hour, want: "True OutsideWindow"},
 		"missed, and the next":    {works: "c1:new", staged: at, reason: "WindowMissed", after: 24 * time.Hour, changes: "label c1 at " + next, want: "True StagedAhead"},
@@ -127,6 +134,9 @@ func TestDecideAhead(t *testing.T) {
 			progressing := meta.FindStatusCondition(p.status.Conditions, workv1alpha1.ManifestWorkReplicaSetConditionProgressing)
 			if got := fmt.Sprintf("%s %s %s", progressing.Status, progressing.Reason, progressing.Message); !strings.HasPrefix(got, c.want) {
 				t.Errorf("\n got %s\nwant %s", got, c.want)
+			}
+			if len(p.acted) != c.acted {
+				t.Errorf("acts on %+v, want %d approvals", p.acted, c.acted)
 			}
 		})
 	}

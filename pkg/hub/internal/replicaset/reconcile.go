@@ -68,6 +68,7 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (r
 	if s.staging != nil {
 		s.staging.openUntil = p.openUntil
 	}
+	c.reportApprovals(set, &p, s) // also if the status could not be written: the next plan does not act on them again
 	c.writeAll(ctx, set, p.changes, s)
 	return s.requeueAfter(p.requeueAt, now), err
 }

@@ -161,6 +161,7 @@ type state struct {
 	history         history                          // of the set's templates
 	overriding      *overriding                      // nil without WorkOverrides
 	staging         *staging                         // nil without a RolloutPlan
+	acted           []workwirev1alpha1.Approval      // those that the last plan acted on
 	counted         gaugeValues                      // the share of the set in the metrics
 }
 

@@ -55,7 +55,6 @@ func (c *Controller) report(set *workv1alpha1.ManifestWorkReplicaSet, p *plan, s
 	c.reportStop(set, p, log)
 	c.reportBack(set, changed(workv1alpha1.ManifestWorkReplicaSetConditionRolledBack), changed(workv1alpha1.ManifestWorkReplicaSetConditionProgressing), log)
 	c.reportPause(set, p)
-	c.reportApprovals(set, p, log)
 }
 
 // reportBack reports that the set goes back to an earlier template, has done so, or cannot. back and progressing are

@@ -3,7 +3,6 @@ package replicaset
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -267,7 +266,7 @@ func (p *plan) decideStages(in input) *rollout.Staged {
 		p.openUntil = staged.OpenUntil
 		p.requeueAt = rollout.Earlier(p.requeueAt, staged.OpenUntil)
 		for _, stage := range staged.Stages {
-			if by := approval(stage.Name); stage.Approval && by != nil && stage.Starting > 0 && stage.Current == 0 {
+			if by := approval(stage.Name); stage.Approval && by != nil && stage.Starting > 0 && stage.Has == 0 {
 				p.acted = append(p.acted, *by)
 			}
 		}
@@ -326,9 +325,13 @@ func stageLine(s rollout.StageStatus) string {
 	return text + "; in progress"
 }
 
-// reportApprovals reports the approvals that the plan acts on.
-func (c *Controller) reportApprovals(set *workv1alpha1.ManifestWorkReplicaSet, p *plan, log *slog.Logger) {
+// reportApprovals reports the approvals that the plan acts on. While no work can be written, plans act on the same ones again.
+func (c *Controller) reportApprovals(set *workv1alpha1.ManifestWorkReplicaSet, p *plan, s *state) {
+	log := c.cfg.Logger.With("set", set.Name, "namespace", set.Namespace)
 	for _, a := range p.acted {
+		if slices.Contains(s.acted, a) {
+			continue
+		}
 		text := fmt.Sprintf("Stage %s of revision %d starts, approved by %s", a.Stage, a.Revision, a.By)
 		if a.Reason != "" {
 			text += ": " + a.Reason
@@ -340,6 +343,7 @@ func (c *Controller) reportApprovals(set *workv1alpha1.ManifestWorkReplicaSet, p
 			Stage: a.Stage, Revision: a.Revision, Note: a.Reason,
 		})
 	}
+	s.acted = p.acted
 }
 
 // planChanged queues the sets of a RolloutPlan.

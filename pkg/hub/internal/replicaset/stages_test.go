@@ -2,11 +2,14 @@ package replicaset
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -348,11 +351,23 @@ func TestStaged(t *testing.T) {
 	r.requeue(e, "set") // as its requeue time has come
 	e.awaitProgress("Progressing True WaitsForApproval revision 1: 1 of 3 clusters succeeded; stage others: waits for approval")
 	r.stop()
-	r = e.startAudited(log)
+	var statuses, works atomic.Int32 // so many writes fail
+	r = e.startWith(func(next http.RoundTripper, request *http.Request) (*http.Response, error) {
+		if strings.HasSuffix(request.URL.Path, "/set/status") && statuses.Add(-1) >= 0 ||
+			request.Method == http.MethodPost && strings.HasSuffix(request.URL.Path, "/manifestworks") && works.Add(-1) >= 0 {
+			return nil, errors.New("refused")
+		}
+		return next.RoundTrip(request)
+	})
 	e.awaitIdle(r, "set")
+	statuses.Store(1)
+	works.Store(2)
 	e.approveStage("others", 1)
-	e.awaitTemplate("set", "2", "c01 c02 c03")
 	e.awaitEvent(r, "Normal StageApproved Stage others of revision 1 starts, approved by alice: it is Tuesday")
+	e.awaitEvent(r, "Warning WriteFailed Writing works of 2 clusters failed")
+	e.awaitIdle(r, "set")
+	e.advance(time.Second) // the works are tried again
+	e.awaitTemplate("set", "2", "c01 c02 c03")
 	e.reportApplied("set", e.clusters)
 	e.awaitProgress("Progressing False Complete")
 	e.awaitIdle(r, "set")

@@ -56,6 +56,8 @@ type StageStatus struct {
 	// Clusters is the number of its clusters without those that are skipped, Current how many of them have the template,
 	// Succeeded how many succeeded with it, and Starting how many receive it now.
 	Clusters, Current, Succeeded, Starting int
+	// Has is how many of Clusters have the template, also those that apply it later.
+	Has int
 	// Staged is how many of Starting apply it later, when their window opens.
 	Staged int
 	// Approval reports whether the stage needs an approval.
@@ -290,6 +292,9 @@ func (s *StageStatus) count(c Cluster) {
 	s.Clusters++
 	if c.Status != ToApply {
 		s.Current++
+	}
+	if c.Status != ToApply || c.Staged {
+		s.Has++
 	}
 	if c.Status == Succeeded {
 		s.Succeeded++
