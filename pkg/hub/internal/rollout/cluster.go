@@ -79,7 +79,8 @@ func (c Cluster) absent() bool { return c.Away && (!c.Staged || !c.Later) }
 // Since is the last transition of the deciding condition, or the time at which the work received
 // the template if that is later. The annotation [workv1alpha1.RolledOutAtAnnotationKey] holds that
 // time; a work without the annotation that was never changed received it at its creation.
-// Transition times come from the clock of the cluster and are ignored if they are after now.
+// Transition times come from the clock of the cluster. In place of one that is after now, the hub's time counts at which its
+// own conditions of the work have last changed.
 func StatusOf(work *workv1.ManifestWork, current bool, now time.Time) Cluster {
 	if work == nil || !current || work.DeletionTimestamp != nil {
 		return Cluster{Status: ToApply}
@@ -95,14 +96,14 @@ func StatusOf(work *workv1.ManifestWork, current bool, now time.Time) Cluster {
 			s.Phase = workstate.PhaseReady
 		}
 	}
-	c.notBefore(s.By, now)
+	c.notBefore(s.By, work, now)
 	switch s.Phase {
 	case workstate.PhaseFailed:
 		c.Status = Failed
 	case workstate.PhaseReady, workstate.PhaseApplied, workstate.PhaseWarned:
 		c.Status = Succeeded
 		if s.By.Type != workv1.WorkComplete {
-			c.notBefore(workstate.Current(work, workv1.WorkApplied), now)
+			c.notBefore(workstate.Current(work, workv1.WorkApplied), work, now)
 		}
 	}
 	return c
@@ -128,11 +129,25 @@ func StagedOf(work *workv1.ManifestWork, away bool, now time.Time) (staged bool,
 	return at.Start.IsZero() || now.Before(at.Start) || missed, at
 }
 
-// notBefore sets Since to the transition of a condition if that is later, and not after now.
-func (c *Cluster) notBefore(condition *metav1.Condition, now time.Time) {
-	if at := condition.LastTransitionTime.Time; at.After(c.Since) && !at.After(now) {
+// notBefore sets Since to the transition of a condition of work if that is later.
+func (c *Cluster) notBefore(condition *metav1.Condition, work *workv1.ManifestWork, now time.Time) {
+	at := condition.LastTransitionTime.Time
+	if at.After(now) { // the clock of the cluster is ahead, maybe by years
+		at = transitionOfHub(work)
+	}
+	if at.After(c.Since) && !at.After(now) {
 		c.Since = at
 	}
+}
+
+// transitionOfHub returns when the conditions that the hub derives from those of the cluster have last changed; zero if unknown.
+func transitionOfHub(work *workv1.ManifestWork) (at time.Time) {
+	for _, kind := range []string{workv1.WorkDelivered, workv1.WorkReady} {
+		if c := workstate.Current(work, kind); c != nil && workv1.IsOfHub(c) {
+			at = later(at, c.LastTransitionTime.Time)
+		}
+	}
+	return at
 }
 
 // rolledOutAt returns the time at which the work received its spec; zero if unknown.

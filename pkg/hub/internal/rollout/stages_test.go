@@ -302,6 +302,20 @@ func TestProvenAfterSoak(t *testing.T) {
 	}
 }
 
+// TestSoakOfAClockAhead: a cluster soaks from the hub's time if its own clock is ahead.
+func TestSoakOfAClockAhead(t *testing.T) {
+	plan, err := rollout.ParsePlan(planSpec(t, `stages: [{name: a, clusterSelector: {matchLabels: {stage: a}}, soak: 30m}]`))
+	kit.NoError(t, err)
+	work := workFrom(t, "Applied=True@3:-3s Available=True@3:-3s Ready=True@3:0s Delivered=True@3:0s")
+	got := plan.Decide(rollout.Situation{
+		Targets: []rollout.Target{{Groups: []rollout.Group{{Clusters: []string{"a", "b"}}}, Clusters: map[string]rollout.Cluster{"a": rollout.StatusOf(work, true, now)}}},
+		Site:    func(cluster string) rollout.Site { return rollout.Site{Labels: map[string]string{"stage": cluster}} }, Now: now,
+	})
+	if got.Hold.Reason != rollout.Soaking || !got.Hold.Until.Equal(now.Add(30*time.Minute)) || len(got.Decisions[0].Start) > 0 {
+		t.Errorf("%+v", got)
+	}
+}
+
 // TestOpenUntil: what starts must have started before a freeze, and the window's end.
 func TestOpenUntil(t *testing.T) {
 	for text, want := range map[string]time.Duration{
