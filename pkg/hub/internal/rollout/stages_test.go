@@ -1,6 +1,7 @@
 package rollout_test
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"testing"
@@ -340,22 +341,37 @@ func TestOpenUntil(t *testing.T) {
 }
 
 // TestWindowAcrossTimeChange: in the night in which an hour comes twice, a window is as long as it says. In the one in which
-// an hour is left out, a window that begins in it does not open.
+// an hour is left out, a window that begins in it does not open, and others of that day do.
 func TestWindowAcrossTimeChange(t *testing.T) {
 	for _, c := range []struct {
 		schedule, utc string
 		open          bool
+		zone          string // empty: Europe/Berlin
 	}{ // in Berlin, 2026-10-24 23:00 UTC is 01:00 in summer, and 2026-03-29 01:00 UTC is 03:00
-		{"0 1 * * *", "2026-10-24T22:59:59Z", false},
-		{"0 1 * * *", "2026-10-24T23:00:00Z", true},
-		{"0 1 * * *", "2026-10-25T00:59:59Z", true},
-		{"0 1 * * *", "2026-10-25T01:00:00Z", false},
-		{"30 2 * * *", "2026-03-28T01:30:00Z", true},
-		{"30 2 * * *", "2026-03-29T00:59:59Z", false},
-		{"30 2 * * *", "2026-03-29T01:30:00Z", false},
-		{"30 2 * * *", "2026-03-30T00:30:00Z", true},
+		{"0 1 * * *", "2026-10-24T22:59:59Z", false, ""},
+		{"0 1 * * *", "2026-10-24T23:00:00Z", true, ""},
+		{"0 1 * * *", "2026-10-25T00:59:59Z", true, ""},
+		{"0 1 * * *", "2026-10-25T01:00:00Z", false, ""},
+		{"30 2 * * *", "2026-03-28T01:30:00Z", true, ""},
+		{"30 2 * * *", "2026-03-29T00:59:59Z", false, ""},
+		{"30 2 * * *", "2026-03-29T01:30:00Z", false, ""},
+		{"30 2 * * *", "2026-03-30T00:30:00Z", true, ""},
+		{"30 2 * * *", "2026-10-25T03:29:59Z", true, ""}, // the second of both
+		{"30 2 * * *", "2026-10-25T03:30:00Z", false, ""},
+		{"30 23 * * *", "2026-03-28T22:30:00Z", true, "Asia/Beirut"}, // at 22:00 UTC, 00:00 becomes 01:00
+		{"0 1 * * 0", "2026-03-28T21:59:59Z", false, "Asia/Beirut"},
+		{"0 1 * * 0", "2026-03-28T22:00:00Z", true, "Asia/Beirut"},
+		{"0 2 * * 0", "2026-03-28T22:59:59Z", false, "Asia/Beirut"},
+		{"0 2 * * 0", "2026-03-29T00:00:00Z", true, "Asia/Beirut"},
+		{"0 2 * * 0", "2026-03-29T01:00:00Z", false, "Asia/Beirut"},
+		{"0 0 * * 0", "2026-03-28T22:30:00Z", false, "Asia/Beirut"},
+		{"0 0 * * 6", "2026-04-04T22:30:00Z", false, "Asia/Beirut"},
+		{"0 0 * * 0", "2026-04-04T21:30:00Z", true, "Asia/Beirut"},
+		{"0 2 * * 0", "2018-11-04T04:30:00Z", true, "America/Sao_Paulo"},  // west of UTC
+		{"0 2 * * *", "2018-02-18T04:30:00Z", false, "America/Sao_Paulo"}, // 23:00 comes twice
+		{"0 2 * * *", "2018-02-18T05:30:00Z", true, "America/Sao_Paulo"},
 	} {
-		plan, err := rollout.ParsePlan(planSpec(t, fmt.Sprintf(`windows: [{schedule: %q, duration: 2h, timeZone: Europe/Berlin}]`, c.schedule)))
+		plan, err := rollout.ParsePlan(planSpec(t, fmt.Sprintf(`windows: [{schedule: %q, duration: 2h, timeZone: %s}]`, c.schedule, cmp.Or(c.zone, "Europe/Berlin"))))
 		kit.NoError(t, err)
 		at, err := time.Parse(time.RFC3339, c.utc)
 		kit.NoError(t, err)
@@ -364,6 +380,31 @@ func TestWindowAcrossTimeChange(t *testing.T) {
 		})
 		if open := len(got.Decisions[0].Start) == 1; open != c.open {
 			t.Errorf("%s, %s: open %t", c.schedule, c.utc, open)
+		}
+	}
+}
+
+// TestWindowOfASkippedMidnight: one that has begun days before the clocks change lasts, and the next is named.
+func TestWindowOfASkippedMidnight(t *testing.T) {
+	plan, err := rollout.ParsePlan(planSpec(t, `windows: [{schedule: "0 20 * * 5", duration: 60h, timeZone: Africa/Cairo}]`))
+	kit.NoError(t, err)
+	for at, want := range map[string]string{ // on Friday 2026-04-24, 00:00 becomes 01:00
+		"2026-04-23T21:00:00Z": "false 2026-04-24T17:00:00Z",
+		"2026-04-24T17:00:00Z": "true 2026-04-27T05:00:00Z",
+		"2026-04-25T07:00:00Z": "true 2026-04-27T05:00:00Z",
+		"2026-04-27T05:00:00Z": "false 2026-05-01T17:00:00Z",
+	} {
+		now, err := time.Parse(time.RFC3339, at)
+		kit.NoError(t, err)
+		got := plan.Decide(rollout.Situation{
+			Targets: []rollout.Target{{Groups: []rollout.Group{{Clusters: []string{"a"}}}}}, Site: func(string) rollout.Site { return rollout.Site{} }, Now: now,
+		})
+		until := got.OpenUntil
+		if until.IsZero() {
+			until = got.Hold.Until
+		}
+		if text := fmt.Sprintf("%t %s", len(got.Decisions[0].Start) == 1, until.Format(time.RFC3339)); text != want {
+			t.Errorf("at %s: %s, want %s", at, text, want)
 		}
 	}
 }

@@ -84,12 +84,26 @@ func (w window) at(now time.Time, zone *time.Location) opening {
 	if zone == nil {
 		return opening{}
 	}
-	now = now.In(zone)
-	began := w.schedule.Next(now.Add(-w.duration)) // the first after it: if it has come, it lasts
+	began := w.next(now.Add(-w.duration), zone) // the first after it: if it has come, it lasts
 	if !began.IsZero() && !began.After(now) {
 		return opening{open: true, change: began.Add(w.duration).UTC()}
 	}
 	return opening{change: began.UTC(), end: began.Add(w.duration).UTC()}
+}
+
+// next returns the first time of the schedule after a time, zero if there is none in five years. Where the clocks of a zone skip
+// midnight, cron passes over the day: it is asked about the times from one change of the clocks to the next, which have one offset.
+func (w window) next(after time.Time, zone *time.Location) time.Time {
+	for from, limit := after, after.AddDate(5, 0, 0); from.Before(limit); {
+		name, offset := from.In(zone).Zone()
+		at := w.schedule.Next(after.In(time.FixedZone(name, offset)))
+		_, end := from.In(zone).ZoneBounds()
+		if at.IsZero() || end.IsZero() || at.Before(end) {
+			return at
+		}
+		from, after = end, end.Add(-time.Nanosecond) // it may be at the end itself
+	}
+	return time.Time{}
 }
 
 // openings caches the states of windows for the clusters of a decision.
