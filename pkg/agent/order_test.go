@@ -285,6 +285,29 @@ func TestFailedHook(t *testing.T) {
 	w.Is(works, "web", "Applied=True", "Available=True")
 }
 
+// A hook runs again for a spec that returns after another one, also if that one has not come to the hook.
+func TestHookOfASpecThatReturns(t *testing.T) {
+	w, works := start(t)
+	w.admit("gate")
+	first := []string{configMap("a", "1"), gated("gate"), hook(workv1.HookAfter, "check")}
+	w.Create(works, w.work("web", first...))
+	before := w.job("check", "")
+	w.finish(before, "")
+	w.Is(works, "web", "Applied=True", "Available=True")
+	w.change(works, "web", configMap("a", "2"), strings.Replace(gated("gate"), "NAMESPACE: gate}", "NAMESPACE: nowhere}", 1), hook(workv1.HookAfter, "check"))
+	w.data("a", "2")
+	w.tells(works, "web", metav1.ConditionUnknown, workv1.ReasonWaitsForWave, "")
+	w.change(works, "web", first...)
+	again := w.job("check", before.UID)
+	w.stop()
+	w.finish(again, "")
+	w.agent()
+	w.Is(works, "web", "Applied=True", "Available=True")
+	if w.job("check", "").UID != again.UID {
+		t.Error("the hook has run twice")
+	}
+}
+
 // A Job that still runs for the spec before is stopped, pods and all, before that of the next one is created.
 func TestRunningHookIsReplaced(t *testing.T) {
 	w, works := start(t)

@@ -8,8 +8,8 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
 
-// OrderAnnotation holds, on an AppliedManifestWork whose manifests are applied in an order, a digest of the spec and how many stages of
-// its order are open.
+// OrderAnnotation holds, on an AppliedManifestWork whose manifests are applied in an order, a digest of the spec, how many stages of
+// its order are open, and the number of its run if that is not 0.
 const OrderAnnotation = "workwire.dev/order"
 
 // Order is how far the order of a spec has come.
@@ -18,6 +18,8 @@ type Order struct {
 	Spec string
 	// Opened is the number of stages that are open. In [Work] it is that of the start.
 	Opened int
+	// Run is how many specs with an order have been in force before: a spec that returns is another run.
+	Run int
 }
 
 // OrderOf returns how far the order of the spec in force has come, as amw has it, which may be nil.
@@ -25,19 +27,29 @@ func OrderOf(amw *workv1.AppliedManifestWork) Order {
 	if amw == nil {
 		return Order{}
 	}
-	spec, opened, _ := strings.Cut(amw.Annotations[OrderAnnotation], "/")
-	n, err := strconv.Atoi(opened)
-	if err != nil || n < 0 {
+	spec, rest, _ := strings.Cut(amw.Annotations[OrderAnnotation], "/")
+	opened, run, numbered := strings.Cut(rest, "/")
+	o := Order{Spec: spec}
+	var err, errRun error
+	o.Opened, err = strconv.Atoi(opened)
+	if numbered {
+		o.Run, errRun = strconv.Atoi(run)
+	}
+	if err != nil || errRun != nil || min(o.Opened, o.Run) < 0 {
 		return Order{}
 	}
-	return Order{Spec: spec, Opened: n}
+	return o
 }
 
 func (o Order) String() string {
 	if o.Spec == "" {
 		return ""
 	}
-	return o.Spec + "/" + strconv.Itoa(o.Opened)
+	text := o.Spec + "/" + strconv.Itoa(o.Opened)
+	if o.Run > 0 {
+		text += "/" + strconv.Itoa(o.Run)
+	}
+	return text
 }
 
 // SetOrder stores how far an order has come, and returns amw in its new state.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -28,6 +29,7 @@ import (
 type ordering struct {
 	order.Order
 	spec    string    // digest of the spec
+	run     int       // see [applied.Order]
 	first   int       // stages that are open at the start
 	opened  int       // stages that are open
 	unready []*string // of each manifest: why it is not ready, empty if it is; nil: not looked at yet
@@ -64,14 +66,18 @@ func (rec *reconciliation) setOrder() {
 		rec.history().digest = specDigest{}
 		return
 	}
-	rec.order = &ordering{Order: o, spec: rec.history().digest.get(rec.work), first: order.First, unready: make([]*string, len(items))}
+	come := applied.OrderOf(rec.known)
+	rec.order = &ordering{Order: o, spec: rec.history().digest.get(rec.work), run: come.Run, first: order.First, unready: make([]*string, len(items))}
+	if come.Spec != "" && come.Spec != rec.order.spec {
+		rec.order.run++
+	}
 	if gated {
 		rec.order.first = 0
 	}
 	rec.order.opened = rec.order.first
 	for i := range rec.manifests {
 		if m := &rec.manifests[i]; m.Hook != "" {
-			m.Run = rec.order.spec
+			m.Run = rec.order.hookSpec()
 		}
 	}
 	rec.order.resume(rec.known)
@@ -80,12 +86,21 @@ func (rec *reconciliation) setOrder() {
 	}
 }
 
+// hookSpec returns what is on the Jobs of the spec's hooks. If the spec has been in force before, and another one since, their
+// Jobs of then may still be there.
+func (o *ordering) hookSpec() string {
+	if o.run == 0 {
+		return o.spec
+	}
+	return o.spec + "." + strconv.Itoa(o.run)
+}
+
 // start returns what the AppliedManifestWork has of the order of a spec at first.
 func (o *ordering) start() applied.Order {
 	if o == nil {
 		return applied.Order{}
 	}
-	return applied.Order{Spec: o.spec, Opened: o.first}
+	return applied.Order{Spec: o.spec, Opened: o.first, Run: o.run}
 }
 
 // resume continues as far as amw, which may be nil, says that the order of the spec has come.
@@ -119,7 +134,7 @@ func (r *Reconciler) applyInOrder(ctx context.Context, rec *reconciliation, opti
 			!o.Opens(o.opened, func(i int) bool { return r.unready(ctx, rec, i) == "" }) || rec.budget.Deferred() {
 			break
 		}
-		amw, err := r.Applied.SetOrder(ctx, rec.amw, applied.Order{Spec: o.spec, Opened: o.opened + 1})
+		amw, err := r.Applied.SetOrder(ctx, rec.amw, applied.Order{Spec: o.spec, Opened: o.opened + 1, Run: o.run})
 		if err != nil {
 			return err
 		}

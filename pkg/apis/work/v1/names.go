@@ -59,7 +59,8 @@ const (
 	HookAfter         = "After"
 )
 
-// HookSpecAnnotationKey is on the Job of a hook, by the agent: a digest of the spec that it runs for.
+// HookSpecAnnotationKey is on the Job of a hook, by the agent: a digest of the spec that it runs for, with a number if the work
+// had other specs before.
 const HookSpecAnnotationKey = "workwire.dev/hook-spec"
 
 // DependsOnAnnotationKey annotates a ManifestWork with the names, separated by commas, of works of the same cluster and source: its
