@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -125,6 +126,9 @@ func (c *Controller) annotateRevision(ctx context.Context, set *workv1alpha1.Man
 			removed = append(removed, workwirev1alpha1.ProvenRevisionAnnotationKey)
 		}
 	}
+	if revisionsOf(set, hash).Own != plan.Number && approvedFrom(set, plan.Number) { // likewise, of other templates that had the number
+		removed = append(removed, workwirev1alpha1.ApprovalsAnnotationKey)
+	}
 	changes := mapPatch("/metadata/annotations", set.Annotations, wanted, removed)
 	if len(changes) == 0 {
 		return set, nil
@@ -135,6 +139,12 @@ func (c *Controller) annotateRevision(ctx context.Context, set *workv1alpha1.Man
 	}
 	c.event(set, corev1.EventTypeNormal, "NewTemplate", "Revision %d%s", plan.Number, again)
 	return patched, nil
+}
+
+// approvedFrom reports whether a set has approvals of this revision or later ones. What cannot be read approves nothing.
+func approvedFrom(set *workv1alpha1.ManifestWorkReplicaSet, number int64) bool {
+	approvals, _ := workwirev1alpha1.ApprovalsOf(set.Annotations)
+	return slices.ContainsFunc(approvals, func(a workwirev1alpha1.Approval) bool { return a.Revision >= number })
 }
 
 // revisionFailed reports that the revision of a set could not be stored, once, and sets when it is

@@ -404,6 +404,32 @@ func TestStaged(t *testing.T) {
 	r.stop()
 }
 
+// TestApprovalsOfFormerNumbers: where the numbers of revisions begin again, approvals do not count for new templates.
+func TestApprovalsOfFormerNumbers(t *testing.T) {
+	e := newEnv(t, 1)
+	r := e.start()
+	e.writePlacement("p", e.clusters)
+	e.createPlan("stages: [{name: all, approval: Required}]")
+	set := newSet("p")
+	set.Annotations = map[string]string{workv1alpha1.RolloutPlanAnnotationKey: "plan"}
+	e.createSet(set)
+	e.awaitProgress("Progressing True WaitsForApproval revision 1: 0 of 1")
+	e.approveStage("all", 1)
+	e.awaitTemplate("set", "2", "c01")
+	e.awaitIdle(r, "set")
+	revisions := e.client.WorkwireV1alpha1().ManifestWorkReplicaSetRevisions(e.namespace)
+	kit.NoError(t, revisions.DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))
+	e.template("3")
+	e.awaitRevisions("1:3")
+	e.awaitProgress("Progressing True WaitsForApproval revision 1: 0 of 1")
+	e.awaitIdle(r, "set")
+	if got := e.clustersWith("set", "3"); got != "" {
+		t.Errorf("%s has a template that nobody has approved", got)
+	}
+	e.approveStage("all", 1)
+	e.awaitTemplate("set", "3", "c01")
+}
+
 // startAudited is start with an audit log.
 func (e *env) startAudited(log *audit.Log) *running {
 	e.audit = log
