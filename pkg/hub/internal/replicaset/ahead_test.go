@@ -18,6 +18,7 @@ import (
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
 	workwirev1alpha1 "github.com/workwire/workwire/pkg/apis/workwire/v1alpha1"
 	"github.com/workwire/workwire/pkg/hub/internal/rollout"
+	"github.com/workwire/workwire/pkg/runtime/compress"
 	"github.com/workwire/workwire/pkg/security/audit"
 	"github.com/workwire/workwire/test/kit"
 )
@@ -56,6 +57,15 @@ func TestDecideAhead(t *testing.T) {
 		in.staging = stagingOf(t, plan[:len(plan)-1]+", stages: [{name: all, approval: Required}]}")
 		in.set.Annotations[workwirev1alpha1.ApprovalsAnnotationKey] = approvalsText(t, workwirev1alpha1.Approval{Revision: 2, Stage: "all", By: "alice"})
 	}
+	overridden := func(in *input) { // all rendered, and compared
+		o := overridingOf(t, in.set, map[string]string{"c1": "2", "c2": "2"})
+		o.renderAll(in.placements, time.Now().Add(time.Hour))
+		for _, r := range o.clusters {
+			r.current = map[compress.Data]bool{"": true}
+		}
+		o.last.cluster, o.last.spec = "", nil
+		in.overriding = o
+	}
 	pause := func(in *input) { in.set.Annotations[workv1.PausedAnnotationKey] = "true" }
 	for name, c := range map[string]struct {
 		works   string
@@ -85,6 +95,7 @@ func TestDecideAhead(t *testing.T) {
 		"after the deadline":      {works: "c1:new c2:old", staged: at, reason: "Staged", after: 97 * time.Minute, change: deadline, want: "False Stopped"},
 		"approved":                {works: "c1:old", changes: "update c1 at " + at, change: approved, want: "True StagedAhead", acted: 1},
 		"approved and staged":     {works: "c1:new", staged: at, reason: "Staged", change: approved, want: "True StagedAhead"},
+		"staged with overrides":   {works: "c1:new c2:new", staged: at, reason: "Staged", change: overridden, want: "True StagedAhead"},
 		"applied":                 {works: "c1:ok", staged: at, after: 97 * time.Minute, changes: "label c1 at once", want: "False Complete"},
 		"missed":                  {works: "c1:new", staged: at, reason: "WindowMissed", after: 3 * time.Hour, want: "True OutsideWindow"},
 		"missed, and the next":    {works: "c1:new", staged: at, reason: "WindowMissed", after: 24 * time.Hour, changes: "label c1 at " + next, want: "True StagedAhead"},
@@ -134,6 +145,9 @@ func TestDecideAhead(t *testing.T) {
 			progressing := meta.FindStatusCondition(p.status.Conditions, workv1alpha1.ManifestWorkReplicaSetConditionProgressing)
 			if got := fmt.Sprintf("%s %s %s", progressing.Status, progressing.Reason, progressing.Message); !strings.HasPrefix(got, c.want) {
 				t.Errorf("\n got %s\nwant %s", got, c.want)
+			}
+			if o := in.overriding; o != nil && o.last.cluster != "" {
+				t.Errorf("the overrides of %s are rendered again", o.last.cluster)
 			}
 			if len(p.acted) != c.acted {
 				t.Errorf("acts on %+v, want %d approvals", p.acted, c.acted)

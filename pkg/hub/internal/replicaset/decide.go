@@ -282,8 +282,12 @@ func (p *plan) planPlacement(in input, placement placement, r *placementRollout,
 	unknown, held := r.chosen != r.selected || p.unsettled, workv1.IsPaused(in.set) || in.held != ""
 	if !unknown && !held {
 		for _, cluster := range r.decision.Start {
-			if set := in.setFor(cluster); set != nil {
-				p.startCluster(set, name, cluster, in.applyAt(cluster), r.states[cluster], works, in.now)
+			state, set := r.states[cluster], in.set
+			if !state.Staged || state.Abandoned { // it does not have its template yet
+				set = in.setFor(cluster)
+			}
+			if set != nil {
+				p.startCluster(set, name, cluster, in.applyAt(cluster), state, works, in.now)
 			}
 		}
 	}
