@@ -95,7 +95,8 @@ func (c *Controller) writeRevision(ctx context.Context, set *workv1alpha1.Manife
 		return nil, fmt.Errorf("store revision %d: %w", plan.Number, err)
 	}
 	for i := range plan.Delete {
-		if kept := workwirev1alpha1.RevisionOf(set.Annotations, workwirev1alpha1.ProvenRevisionAnnotationKey); kept == plan.Delete[i].Revision {
+		if number := plan.Delete[i].Revision; number == workwirev1alpha1.RevisionOf(set.Annotations, workwirev1alpha1.ProvenRevisionAnnotationKey) ||
+			number == workwirev1alpha1.RevisionOf(set.Annotations, workwirev1alpha1.ServedRevisionAnnotationKey) {
 			continue
 		}
 		name := plan.Delete[i].Name

@@ -118,6 +118,25 @@ func TestHistory(t *testing.T) {
 	}
 }
 
+// TestHistoryOfAServedRevision: the revision that clusters receive is kept beyond the limit, also if it is not proven.
+func TestHistoryOfAServedRevision(t *testing.T) {
+	e := newEnv(t, 1)
+	e.start()
+	e.writePlacement("p", e.clusters)
+	e.createSet(newSet("p"))
+	e.awaitRevisions("1:2")
+	e.template("3")
+	e.awaitRevisions("1:2 2:3")
+	e.template("4")
+	e.awaitRevisions("1:2 2:3 3:4")
+	e.updateSet("set", func(set *workv1alpha1.ManifestWorkReplicaSet) {
+		set.Annotations[workwirev1alpha1.ServedRevisionAnnotationKey] = "1"
+		set.Annotations[workwirev1alpha1.RevisionHistoryLimitAnnotationKey] = "0"
+	})
+	e.awaitRevisions("1:2 3:4")
+	e.awaitTemplate("set", "2", "c01")
+}
+
 // TestHistoryFails: a rollout goes on while revisions cannot be stored, and they are stored later.
 func TestHistoryFails(t *testing.T) {
 	e := newEnv(t, 1)
