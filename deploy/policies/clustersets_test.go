@@ -2,12 +2,17 @@ package policies_test
 
 import (
 	"fmt"
+	"os"
+	"slices"
+	"strings"
 	"testing"
 
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
+	"sigs.k8s.io/yaml"
 
 	"github.com/workwire/workwire/test/kit"
 )
@@ -53,6 +58,21 @@ func TestBind(t *testing.T) {
 		t.Errorf("a binding with another name than that of its set: %v", err)
 	}
 	kit.NoError(t, client.Delete(t.Context(), shops, metav1.DeleteOptions{}))
+}
+
+// TestJoinByToken: the hub, with its rights in deploy, registers clusters in the set that their token names.
+func TestJoinByToken(t *testing.T) {
+	ns := plane.Namespace(t, "token")
+	text, err := os.ReadFile("../kustomize/hub/join/rights.yaml")
+	kit.NoError(t, err)
+	var role rbacv1.ClusterRole // the first of the file
+	kit.NoError(t, yaml.Unmarshal([]byte(strings.Split(string(text), "\n---\n")[0]), &role))
+	hub := "hub-" + ns
+	kit.NoError(t, grant(t.Context(), plane.REST(), "", hub, slices.Concat(registrar, role.Rules)))
+	client := dynamic.NewForConfigOrDie(as(plane.REST(), hub)).Resource(clusters)
+	_, err = client.Create(t.Context(), clusterIn(ns+"-shops", ns), metav1.CreateOptions{})
+	kit.NoError(t, err)
+	kit.NoError(t, client.Delete(t.Context(), ns, metav1.DeleteOptions{}))
 }
 
 // TestJoin: who may write ManagedClusters moves them only between sets of which they may create join.

@@ -102,6 +102,20 @@ func TestJoinOfTheChart(t *testing.T) {
 	}
 }
 
+// TestTokenOfTheChart: an upgrade leaves what a cluster has made of its token, in whatever namespace.
+func TestTokenOfTheChart(t *testing.T) {
+	c := newCluster(t)
+	c.helm()
+	const token = " -n edge -o jsonpath={.data.token} secret work-agent-join"
+	c.run("helm install edge deploy/helm/workwire -n edge --create-namespace --set agent.enabled=true,agent.clusterName=berlin,agent.join.token=workwire-join-abc")
+	before := c.run("kubectl get" + token)
+	c.run(`kubectl patch secret -n edge work-agent-join -p '{"data":{"token":"'$(echo joined | base64)'"}}'`)
+	c.run("helm upgrade edge deploy/helm/workwire -n edge --reset-then-reuse-values")
+	if after := c.run("kubectl get" + token); before == "" || after != "am9pbmVkCg==" {
+		t.Errorf("the token is %q, and after the upgrade %q", before, after)
+	}
+}
+
 // TestClaimsOfTheChart: agent.clusterClaims adds what kustomize has for ClusterClaims, and nothing else.
 func TestClaimsOfTheChart(t *testing.T) {
 	c := newCopy(t)

@@ -103,7 +103,7 @@ func layer(program []byte) ([]byte, error) {
 		return nil, err
 	}
 	for _, name := range []string{"bin/true", "bin/sleep"} {
-		if err := files.WriteHeader(&tar.Header{Name: name, Typeflag: tar.TypeLink, Linkname: "bin/workload"}); err != nil {
+		if err := files.WriteHeader(&tar.Header{Name: name, Typeflag: tar.TypeLink, Linkname: "bin/workload", Mode: 0o755}); err != nil {
 			return nil, err
 		}
 	}

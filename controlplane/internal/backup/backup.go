@@ -100,6 +100,9 @@ running may need to notice the restore; Kubernetes recommends 1000000000.`,
 			if err != nil {
 				return err
 			}
+			if _, err := os.Stat(before); errors.Is(err, os.ErrNotExist) {
+				before = "nowhere: there was none"
+			}
 			fmt.Fprintf(cmd.ErrOrStderr(), "restored; the data of before is in %s\n", before)
 			return nil
 		},

@@ -297,3 +297,18 @@ func noError(t testing.TB, err error) {
 		t.Fatal(err)
 	}
 }
+
+// TestReplaceMissingData: where there are no data, those of before stay: a call that was interrupted has moved them.
+func TestReplaceMissingData(t *testing.T) {
+	dir := t.TempDir()
+	in := func(name string) string { return filepath.Join(dir, name) }
+	noError(t, os.WriteFile(in("state.json"), []byte(`{"role":"hub","port":6443}`), 0o600))
+	noError(t, os.Mkdir(in("etcd.before"), 0o700))
+	before, err := ReplaceData(dir, func(data string, _ Member) error { return os.Mkdir(data, 0o700) })
+	if _, stat := os.Stat(in("etcd")); err != nil || stat != nil || before != in("etcd.before") {
+		t.Errorf("%q, %v; the new data: %v", before, err, stat)
+	}
+	if _, err := os.Stat(in("etcd.before")); err != nil {
+		t.Error(err)
+	}
+}

@@ -38,11 +38,14 @@ func ReplaceData(dir string, create func(data string, member Member) error) (bef
 	if err := create(made, Member{memberName, []string{etcdPeerURL}, memberName + "=" + etcdPeerURL}); err != nil {
 		return "", errors.Join(err, os.RemoveAll(made))
 	}
-	if err := os.RemoveAll(before); err != nil {
-		return "", fmt.Errorf("removing older data: %w", err)
-	}
-	if err := os.Rename(files.path("etcd"), before); err != nil {
-		return "", fmt.Errorf("moving the data away: %w", err)
+	// Without data, which a call that was interrupted may have moved away already, what is there of before stays.
+	if _, err := os.Stat(files.path("etcd")); !errors.Is(err, os.ErrNotExist) {
+		if err := os.RemoveAll(before); err != nil {
+			return "", fmt.Errorf("removing older data: %w", err)
+		}
+		if err := os.Rename(files.path("etcd"), before); err != nil {
+			return "", fmt.Errorf("moving the data away: %w", err)
+		}
 	}
 	if err := os.Rename(made, files.path("etcd")); err != nil {
 		return "", fmt.Errorf("putting the new data in place: %w", err)
