@@ -34,7 +34,8 @@ func diffCommand(o *cli.Options) *cobra.Command {
 		Long: "Has the agent of each cluster try a ManifestWork by dry runs of the cluster's API server: with its admission, its rights and the\n" +
 			"executor of the work. Shows the fields that would change, conflicts with other field managers, and what is denied or refused.\n" +
 			"A work of this name and of the source that the transport configuration names is what it is compared with.\n" +
-			"The exit code is 0 if nothing would change, 4 if something would or would be refused, 3 if an agent does not answer.",
+			"The exit code is 0 if nothing would change, 4 if something would or would be refused, 3 if an agent does not answer,\n" +
+			"1 if it cannot be asked: nobody listens for the cluster.",
 		Example: "  workctl diff -f web.yaml --transport=hub.yaml -n cluster1\n" +
 			"  workctl wrap -f deploy/ --name=web -n cluster1 | workctl diff -f - --transport=ops.yaml\n" +
 			"  workctl diff -f web.yaml --transport=ops.yaml -n cluster1 --signing-key=ops.key --seal-keys=seal-keys --trusted-agents=trusted-agents.yaml",

@@ -66,7 +66,7 @@ func doctorCommand(o *cli.Options) *cobra.Command {
 	fs.StringVar(&cluster, "cluster", "", "cluster whose agent must answer (default: none, and these checks are skipped)")
 	fs.StringVar(&role, "as", string(doctor.Source), "whose transport configuration and API server they are: source or agent; an agent needs --cluster")
 	fs.StringVar(&rights, "rights", "", "whose rights the kubeconfig must have: operator, source or agent (default: operator; with --as=agent, agent)")
-	fs.StringVar(&signingKey, "signing-key", "", "file with the source's private key, for agents that demand signatures (default: the question is not signed)")
+	fs.StringVar(&signingKey, "signing-key", "", "file with the source's private key, for agents that demand signatures; with --as=agent the agent's, for hubs with --trusted-agents (default: the question is not signed)")
 	fs.DurationVar(&timeout, "timeout", 10*time.Second, "maximum time of each check")
 	fs.BoolVar(&noBroker, "skip-broker", false, "check the API server only")
 	fs.BoolVar(&noAPI, "skip-api", false, "check the broker only")

@@ -37,7 +37,7 @@ const (
 	MaxExpressions = 64
 	// MaxCost is what all expressions may cost for one cluster, in the units of [expression].
 	MaxCost = 200_000
-	// MaxTime limits the same, in case the cost underestimates it.
+	// MaxTime limits the same, in case the cost underestimates it, and what patches take.
 	MaxTime = 5 * time.Second
 )
 
@@ -188,7 +188,7 @@ type rendering struct {
 	values    Values
 	variable  map[string]any // for expressions; nil before the first
 	budget    uint64         // that expressions have left
-	until     time.Time      // when they must have ended
+	until     time.Time      // when all must have ended
 	manifests []manifest
 	size      int // of all manifests
 }
@@ -288,6 +288,9 @@ func (r *rendering) patch(m *manifest, p *patch) (where string, err error) {
 	for i := range p.operations {
 		o := &p.operations[i]
 		at := fmt.Sprintf("operation %d (%s %.100s)", i+1, o.of.Op, o.of.Path)
+		if err := r.checkTime(); err != nil {
+			return at, err
+		}
 		var operand []byte
 		if o.value != nil {
 			if operand, err = r.evaluate(o.value, false); err != nil {
@@ -303,6 +306,9 @@ func (r *rendering) patch(m *manifest, p *patch) (where string, err error) {
 	}
 	if p.merge != nil {
 		const at = "merge"
+		if err := r.checkTime(); err != nil {
+			return at, err
+		}
 		operand, err := r.evaluate(p.merge, true)
 		if err != nil {
 			return at + p.merge.describe(), err
@@ -324,6 +330,14 @@ func (r *rendering) patch(m *manifest, p *patch) (where string, err error) {
 	m.raw, m.identity, m.patched = raw, of, true
 	r.size += len(raw) - before
 	return "", nil
+}
+
+// checkTime fails if the rendering takes too long: each operation is a pass over the manifest.
+func (r *rendering) checkTime() error {
+	if time.Now().After(r.until) {
+		return fmt.Errorf("the overrides take more than %v for one cluster", MaxTime)
+	}
+	return nil
 }
 
 // checkSize fails if the manifests would be too large with so many bytes more.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -253,4 +254,19 @@ func FuzzRender(f *testing.F) {
 			t.Errorf("the result has %d bytes", got)
 		}
 	})
+}
+
+// TestPatchesTakeTooLong: patches without expressions have a time, too.
+func TestPatchesTakeTooLong(t *testing.T) {
+	m := &manifest{raw: []byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"}}`)}
+	patches := map[string]*patch{
+		"operation 1 (test /kind)": {operations: []operation{{of: &workwirev1alpha1.OverrideOperation{Op: "test", Path: "/kind"}}}},
+		"merge":                    {merge: &value{}},
+	}
+	for at, p := range patches {
+		r := &rendering{until: time.Now().Add(-time.Second)}
+		if where, err := r.patch(m, p); err == nil || where != at || !strings.Contains(err.Error(), "take more than") {
+			t.Errorf("%s: %q, %v", at, where, err)
+		}
+	}
 }

@@ -305,7 +305,8 @@ func (p *patient) ask(ctx context.Context, conn *mqtt.Conn, question func() (str
 	}
 	other, fix := "agent", "start the agent of "+string(p.Cluster)+", and look at its log; an agent with --trusted-keys answers signed questions only: use --signing-key"
 	if p.Role == Agent {
-		other, fix = "source", "start the hub, and accept the cluster: spec.hubAcceptsClient of its ManagedCluster"
+		other, fix = "source", "start the hub, and accept the cluster: spec.hubAcceptsClient of its ManagedCluster; a hub with --trusted-agents answers signed questions only, "+
+			"and reports the cluster for others (StatusesTrusted): use --signing-key with the agent's key"
 	}
 	sent := p.Now()
 	switch heard, err := conn.Publish(ctx, topic, event); {

@@ -63,7 +63,9 @@ func (m *Manager) rotate(a *authorities, step Step) (done string, err error) {
 		}
 		done = a.former.cert.Subject.CommonName + " is no longer trusted, its key is deleted"
 		return done, a.deleteFormer()
-	case step == Trust || step == Issue || step == Drop:
+	case step == Drop:
+		return "", a.deleteFormer() // what a call that was interrupted has left
+	case step == Trust || step == Issue:
 		return "", nil
 	default:
 		return "", fmt.Errorf("step %q is unknown; use trust, issue or drop", step)

@@ -111,13 +111,16 @@ func planPublish(a *workRecord, work *workv1.ManifestWork, source wire.SourceID,
 // work. An agent that sent a resync request may have missed earlier publishes: then only what it
 // confirmed counts.
 func undeliveredSpec(a *workRecord, work *workv1.ManifestWork) revision {
+	if work.DeletionTimestamp == nil {
+		return revision{}
+	}
 	agentHas := max(a.confirmed, confirmedBy(work))
 	if a.intent != reply {
 		agentHas = max(agentHas, a.published.generation)
 	}
 	last := revisionOf(work)
 	last.generation--
-	if !last.deleting || a.said == saidDeleted || agentHas == 0 || agentHas >= last.generation {
+	if a.said == saidDeleted || agentHas == 0 || agentHas >= last.generation {
 		return revision{}
 	}
 	last.deleting = false

@@ -126,6 +126,11 @@ func (c *comparison) lists(path string, before, after []any) bool {
 				c.values(fmt.Sprintf("%s[%s]", path, name), nil, a[name], false, true)
 			}
 		}
+		// Of what both have; to insert an item moves none.
+		kept := slices.DeleteFunc(bNames, func(name string) bool { return a[name] == nil })
+		if now := slices.DeleteFunc(aNames, func(name string) bool { return b[name] == nil }); !slices.Equal(kept, now) {
+			c.add(path+" (order)", kept, now, true, true)
+		}
 		return true
 	}
 	if len(before) != len(after) {

@@ -40,6 +40,13 @@ func TestCompare(t *testing.T) {
 				{Path: "spec.containers[new]", To: `{"name":"new"}`},
 			},
 		},
+		"items in another order": {
+			"{kind: A, spec: {containers: [{name: a}, {name: b}, {name: c}]}}", "{kind: A, spec: {containers: [{name: new}, {name: b}, {name: a}]}}",
+			[]wire.DryRunField{
+				{Path: "spec.containers[c]", From: `{"name":"c"}`}, {Path: "spec.containers[new]", To: `{"name":"new"}`},
+				{Path: "spec.containers (order)", From: `["a","b"]`, To: `["b","a"]`},
+			},
+		},
 		"items by index, and lists of two lengths": {
 			"{kind: A, a: [1, 2], b: [1]}", "{kind: A, a: [1, 3], b: [1, 2]}",
 			[]wire.DryRunField{{Path: "a[1]", From: "2", To: "3"}, {Path: "b", From: "[1]", To: "[1,2]"}},
