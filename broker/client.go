@@ -348,13 +348,13 @@ func (c *client) publish(h packet.Header, body []byte, owned bool) error {
 		if m.QoS > 0 {
 			err = c.sess.Refuse(id, packet.NotAuthorized)
 		}
-		return c.overReceiveMaximum(err)
+		return c.sessionError(err)
 	}
 	if acl.Revocations(m.Topic) {
 		if code := c.revoke(m.Payload); m.QoS > 0 {
 			err = c.sess.Refuse(id, code)
 		}
-		return c.overReceiveMaximum(err)
+		return c.sessionError(err)
 	}
 	if !owned {
 		m.Payload = bytes.Clone(m.Payload)
@@ -365,15 +365,15 @@ func (c *client) publish(h packet.Header, body []byte, owned bool) error {
 	span := c.traceMessage(m)
 	err = c.sess.Publish(m, id)
 	span.End(tracing.FailedIf(err))
-	return c.overReceiveMaximum(err)
+	return c.sessionError(err)
 }
 
-// overReceiveMaximum turns the session's error into the one that ends the connection.
-func (c *client) overReceiveMaximum(err error) error {
+// sessionError turns an error of the session into the one that ends the connection.
+func (c *client) sessionError(err error) error {
 	if errors.Is(err, session.ErrReceiveMaximum) {
 		return &packet.Error{Code: packet.ReceiveMaximum, Text: fmt.Sprintf("the client has more than %d unacknowledged messages", c.server.cfg.ReceiveMaximum)}
 	}
-	return nil
+	return err
 }
 
 // subscribe adds the subscriptions that the client may have, and answers once they are durable.

@@ -1,6 +1,7 @@
 package broker_test
 
 import (
+	"bytes"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -118,6 +119,34 @@ func TestConfigurationIsWatched(t *testing.T) {
 	})
 	if code := kept.publish("clusters/c2/agentbroadcast", "end"); code >= 0x80 {
 		t.Errorf("another client afterwards: 0x%x", code)
+	}
+}
+
+// TestRevokedWhoDoesNotRead: a client that reads nothing, so that it cannot be told, publishes nothing after its password has changed.
+func TestRevokedWhoDoesNotRead(t *testing.T) {
+	var log kit.Log
+	file := configFile{t, filepath.Join(t.TempDir(), "broker.yaml")}
+	file.write(map[string]string{"hub1": "h", "c1": password, "c2": "c"})
+	cfg, err := broker.LoadConfig(file.path)
+	kit.NoError(t, err)
+	cfg.Logger = log.Logger()
+	b := brokertest.Start(t, cfg)
+	hub := dial(t, b.Addr, options{user: "hub1", password: "h", expiry: 100})
+	hub.mustSubscribe("clusters/+/agentbroadcast")
+	c1 := dialRaw(t, b.Addr, "c1")
+	c1.Connect("c1", 0)
+	c1.Subscribe(specFilter)
+	// More than the buffers of a connection take.
+	hub.publishMany(specTopic, slices.Repeat([]string{strings.Repeat("x", 1<<19)}, 64))
+	data, err := os.ReadFile(file.path)
+	kit.NoError(t, err)
+	kit.NoError(t, os.WriteFile(file.path, bytes.Replace(data, []byte("username: c1,"), []byte("username: c9,"), 1), 0o600))
+	log.Await(t, "sessions ended, their certificates or passwords are no longer accepted")
+	kit.NoError(t, c1.Publish(1, "clusters/c1/agentbroadcast", []byte("revoked")))
+	log.Await(t, "client disconnected.*agent:c1/c1")
+	dial(t, b.Addr, options{user: "c2", password: "c"}).publish("clusters/c2/agentbroadcast", "end")
+	if got := hub.payloads(1); got[0] != "end" {
+		t.Errorf("the hub received %q of a client whose password has changed", got)
 	}
 }
 

@@ -1,6 +1,7 @@
 package session_test
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -247,6 +248,30 @@ func TestRevoke(t *testing.T) {
 	b.RevokeSession("kept")
 	b.RevokeSession("unknown")
 	check(t, "the will of the last one", drain(t, reader), "")
+}
+
+// TestEndedConnectionPublishesNothing: whose access was revoked, or whose session another client has, publishes nothing more, also
+// before its connection has ended.
+func TestEndedConnectionPublishesNothing(t *testing.T) {
+	b := newBench(t, nil)
+	reader := b.conn("reader", 0)
+	subscribe(t, reader, "t")
+	revoked, former := b.conn("revoked", 100), b.conn("former", 100)
+	b.RevokeSession("revoked")
+	b.conn("former", 100)
+	for name, l := range map[string]*session.Conn{"revoked": revoked, "former": former} {
+		for qos := range byte(2) {
+			if err := l.Publish(&session.Message{Topic: "t", QoS: qos}, 1); !errors.Is(err, session.ErrEnded) {
+				t.Errorf("%s publishes with QoS %d: %v", name, qos, err)
+			}
+		}
+		if err := l.Refuse(1, 0x87); !errors.Is(err, session.ErrEnded) {
+			t.Errorf("%s is refused: %v", name, err)
+		}
+	}
+	if got := b.Stats(); got.Queued != 0 || got.Received != 0 {
+		t.Errorf("%+v", got)
+	}
 }
 
 // TestWillOfAnEndedSession: a session that the broker ends publishes the will of its client.

@@ -209,11 +209,15 @@ func (c *Conn) end(reason Reason) {
 }
 
 // Publish routes a message from the client. A later Next acknowledges a QoS 1 message. Publish
-// returns ErrReceiveMaximum if the client has too many unacknowledged messages.
+// returns ErrReceiveMaximum if the client has too many unacknowledged messages, and ErrEnded if the
+// connection has ended.
 func (c *Conn) Publish(m *Message, packetID uint16) error {
 	r := c.router
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if c.s.conn != c {
+		return ErrEnded
+	}
 	if m.QoS > 0 && len(c.acks) >= r.cfg.ReceiveMaximum {
 		return ErrReceiveMaximum
 	}
@@ -236,10 +240,13 @@ func (c *Conn) Publish(m *Message, packetID uint16) error {
 
 // Refuse acknowledges a message of the client that was not published, with a reason code: 0x80 or
 // above, or 0 if the broker itself took it. Acknowledgements keep the order of the client's messages. Refuse returns ErrReceiveMaximum
-// if the client has too many unacknowledged messages.
+// if the client has too many unacknowledged messages, and ErrEnded if the connection has ended.
 func (c *Conn) Refuse(packetID uint16, code byte) error {
 	c.router.mu.Lock()
 	defer c.router.mu.Unlock()
+	if c.s.conn != c {
+		return ErrEnded
+	}
 	if len(c.acks) >= c.router.cfg.ReceiveMaximum {
 		return ErrReceiveMaximum
 	}

@@ -38,6 +38,8 @@ var (
 	ErrShare = errors.New("the publisher has more than its share of a queue")
 	// ErrReceiveMaximum means that too many messages of the client are not acknowledged yet.
 	ErrReceiveMaximum = errors.New("the client has more unacknowledged messages than the receive maximum allows")
+	// ErrEnded means that the session has ended, or that another client has it.
+	ErrEnded = errors.New("the session of the connection has ended")
 )
 
 // Config is the configuration of a [Router].
