@@ -216,6 +216,7 @@ func (r *Router) remove(s *session, el *list.Element) {
 	r.totalBytes -= e.size()
 	if !e.stored {
 		r.totalMemory -= e.size()
+		r.unpin(e.msg)
 	}
 	if e.msg.refs == 0 {
 		r.totalBytes -= e.msg.bytes
@@ -226,6 +227,26 @@ func (r *Router) remove(s *session, el *list.Element) {
 			r.cachedBytes -= e.msg.bytes
 			e.msg.body = nil
 		}
+	}
+}
+
+// unpin no longer counts msg in memory if all entries that are left of it are in the store.
+func (r *Router) unpin(msg *shared) {
+	if !msg.pinned || msg.refs == 0 || msg.refs > msg.storedRefs {
+		return
+	}
+	msg.pinned = false
+	r.totalMemory -= msg.bytes
+	if msg.batch <= r.committed { // otherwise Committed looks at it
+		r.limitCache(msg)
+	}
+}
+
+// limitCache removes the body of msg, which is on disk, from memory if the bodies there exceed bodyCache.
+func (r *Router) limitCache(msg *shared) {
+	if r.cachedBytes > bodyCache && msg.body != nil {
+		msg.body = nil
+		r.cachedBytes -= msg.bytes
 	}
 }
 

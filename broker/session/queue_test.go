@@ -42,3 +42,30 @@ func TestCounts(t *testing.T) {
 	r.remove(s, second)
 	counts(amount{}, 0, map[string]held{})
 }
+
+// TestBodiesLeaveMemory: the body of a message whose other entries are on disk leaves a full cache with its last entry in memory, or
+// once it is on disk itself.
+func TestBodiesLeaveMemory(t *testing.T) {
+	for name, committed := range map[string]uint64{"on disk": 1, "not yet on disk": 0} {
+		t.Run(name, func(t *testing.T) {
+			msg := newShared(&Message{Payload: make([]byte, 100)})
+			r := &Router{publishers: map[string]held{}, cachedBytes: bodyCache + 2*msg.bytes, committed: committed}
+			s := &session{byPacketID: map[uint16]*list.Element{}, publishers: map[string]amount{}}
+			first, second := r.push(s, msg, &entry{}), r.push(s, msg, &entry{})
+			r.push(s, msg, &entry{stored: true})
+			msg.storedRefs, msg.batch, r.uncommitted = 1, 1, []*shared{msg, msg} // again, as after its first entry on disk has gone
+			r.remove(s, first)
+			if r.totalMemory != msg.bytes+entryBytes || msg.body == nil {
+				t.Errorf("with an entry in memory: %d bytes count there, the body is there: %v", r.totalMemory, msg.body != nil)
+			}
+			r.remove(s, second)
+			if onDisk := committed > 0; r.totalMemory != 0 || (msg.body == nil) != onDisk {
+				t.Errorf("without: %d bytes count in memory, the body is there: %v", r.totalMemory, msg.body != nil)
+			}
+			r.Committed(1)
+			if msg.body != nil || r.cachedBytes != bodyCache+msg.bytes {
+				t.Errorf("afterwards: the body is there: %v, %d bytes over the limit are cached", msg.body != nil, r.cachedBytes-bodyCache)
+			}
+		})
+	}
+}

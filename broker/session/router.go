@@ -134,9 +134,8 @@ func (r *Router) Committed(batch uint64) {
 
 	n := 0
 	for ; n < len(r.uncommitted) && r.uncommitted[n].batch <= batch; n++ {
-		if m := r.uncommitted[n]; r.cachedBytes > bodyCache && m.refs > 0 && !m.pinned {
-			m.body = nil
-			r.cachedBytes -= m.bytes
+		if m := r.uncommitted[n]; m.refs > 0 && !m.pinned {
+			r.limitCache(m)
 		}
 	}
 	r.uncommitted = slices.Clone(r.uncommitted[n:])
