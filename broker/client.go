@@ -217,6 +217,12 @@ func (c *client) establish(pk *packet.Connect) bool {
 	c.sess, c.expiry = sess, sess.Expiry()
 	c.role = c.server.counters.of(c.id.Role)
 	c.role.clients.Inc()
+	// The password may have changed while the login waited. The revoker ends the sessions that are there by then.
+	if c.server.auth.accounts.Load().ended(c.id.Account().String(), c.credential) {
+		c.server.router.RevokeSession(c.sessionID)
+		c.refuse(pk, errRevoked)
+		return false
+	}
 	c.admit = func(size int) error { return c.throttle(1, size) }
 	c.idle = time.Duration(pk.KeepAlive) * time.Second * 3 / 2
 	c.setReadDeadline(time.Time{})

@@ -88,15 +88,36 @@ type userState struct {
 func (a *accounts) states() map[string]userState {
 	out := make(map[string]userState, len(a.users))
 	for name, acc := range a.users {
-		state := userState{owner: acc.user.Identity().Account().String()}
-		if acc.user.Password == "" {
-			if hash, err := acc.hash(); err == nil {
-				state.hash = digest(hash)
-			}
-		}
-		out[name] = state
+		out[name] = acc.state()
 	}
 	return out
+}
+
+func (c *account) state() userState {
+	state := userState{owner: c.user.Identity().Account().String()}
+	if c.user.Password == "" {
+		if hash, err := c.hash(); err == nil {
+			state.hash = digest(hash)
+		}
+	}
+	return state
+}
+
+// ended reports whether owner, or the password with key as the digest of its hash, is no longer that of the user.
+func (u userState) ended(owner, key string) bool {
+	// A file that cannot be read refuses new connections only.
+	return u.owner != owner || u.hash != "" && u.hash != key
+}
+
+// ended is like validity.ended for the credential of a password, and visits one user only. It is false for others.
+func (a *accounts) ended(owner, credential string) bool {
+	kind, rest, _ := strings.Cut(credential, ":")
+	key, username, _ := strings.Cut(rest, ":")
+	if kind != "password" {
+		return false
+	}
+	acc, known := a.users[username]
+	return !known || acc.state().ended(owner, key)
 }
 
 // ended reports whether a credential of an identity is no longer accepted: its certificate has
@@ -109,8 +130,7 @@ func (v validity) ended(owner, credential string) bool {
 	switch kind {
 	case "password":
 		user, known := v.users[detail]
-		// A file that cannot be read refuses new connections only.
-		return !known || user.owner != owner || user.hash != "" && user.hash != key
+		return !known || user.ended(owner, key)
 	case "certificate":
 		for _, revoked := range v.revoked {
 			if _, ended := revoked[key]; ended {

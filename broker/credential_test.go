@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -61,6 +62,10 @@ func TestCredentialEnds(t *testing.T) {
 	} {
 		if got := v.ended(test.owner, test.credential); got != test.want {
 			t.Errorf("%s: %v, want %v", name, got, test.want)
+		}
+		isPassword := strings.HasPrefix(test.credential, "password:")
+		if got := auth.accounts.Load().ended(test.owner, test.credential); got != (isPassword && test.want) {
+			t.Errorf("%s, at the login: %v", name, got)
 		}
 	}
 	kit.NoError(t, os.WriteFile(file, []byte("rubbish"), 0o600))

@@ -14,11 +14,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/eclipse/paho.golang/paho"
 	"golang.org/x/crypto/bcrypt"
 
 	"github.com/workwire/workwire/broker"
+	"github.com/workwire/workwire/broker/acl"
+	"github.com/workwire/workwire/broker/limits"
 	"github.com/workwire/workwire/pkg/security/certificates"
 	"github.com/workwire/workwire/test/kit"
 	"github.com/workwire/workwire/test/kit/brokertest"
@@ -119,6 +122,53 @@ func TestConfigurationIsWatched(t *testing.T) {
 	})
 	if code := kept.publish("clusters/c2/agentbroadcast", "end"); code >= 0x80 {
 		t.Errorf("another client afterwards: 0x%x", code)
+	}
+}
+
+// TestPasswordChangesDuringALogin: a login that waits, because of the rate of its identity, while its password changes has no access.
+func TestPasswordChangesDuringALogin(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "passwd")
+	set := func(password string) {
+		hash, err := broker.HashPassword(password)
+		kit.NoError(t, err)
+		kit.NoError(t, os.WriteFile(file, []byte(hash), 0o600))
+	}
+	set("old")
+	var log kit.Log
+	b := brokertest.Start(t, broker.Config{Users: append(users(), broker.User{Username: "changes", PasswordFile: file, Role: acl.Agent}), HTTPAddress: "127.0.0.1:0",
+		Logger: log.Logger(), Limits: limits.Config{Agent: limits.Rate{MessagesPerSecond: 30}}}) // 3 s for a login after the first
+	hub := dial(t, b.Addr, options{user: "hub1"})
+	hub.mustSubscribe("clusters/+/agentbroadcast")
+	dial(t, b.Addr, options{user: "changes", password: "old", clientID: "first"})
+	var late *client
+	var refused error
+	answered := make(chan struct{})
+	go func() {
+		defer close(answered)
+		late, refused = tryDial(t, b.Addr, options{user: "changes", password: "old", clientID: "late", expiry: 100,
+			will: &paho.WillMessage{Topic: "clusters/changes/agentbroadcast", Payload: []byte("will")}})
+	}()
+	kit.True(t, "the login to wait", func() bool { return scrape(t, b, "workwire_broker_throttled_packets_total") > 0 })
+	set("new")
+	log.Await(t, "sessions ended, their certificates or passwords are no longer accepted")
+	ended := time.Now()
+	kit.Receive(t, "the answer", answered)
+	if refused == nil { // it was quicker than the change, or nobody has looked at it
+		if code := late.disconnectCode(); code != 0x87 {
+			t.Errorf("disconnected with 0x%x", code)
+		}
+	} else if late.connack == nil || late.connack.ReasonCode != 0x87 {
+		t.Errorf("%v, %+v", refused, late.connack)
+	}
+	if took := time.Since(ended); took > 30*time.Second {
+		t.Errorf("the former password had access for %s", took)
+	}
+	if got := scrape(t, b, "workwire_broker_sessions"); got != 1 {
+		t.Errorf("%v sessions are left, want that of the hub", got)
+	}
+	dial(t, b.Addr, options{user: "c2"}).publish("clusters/c2/agentbroadcast", "end")
+	if got := hub.payloads(1); got[0] != "end" {
+		t.Errorf("the hub received %q, want no will", got)
 	}
 }
 
