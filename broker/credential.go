@@ -52,10 +52,14 @@ func authorityKey(authority *x509.Certificate) string {
 }
 
 // authoritiesOf returns the authorities in verified chains, also those that another one has certified: if that one is no longer there, the
-// certificate may be accepted by them.
+// certificate may be accepted by them. A certificate that is trusted itself is its own.
 func authoritiesOf(chains [][]*x509.Certificate) (keys []string) {
 	for _, chain := range chains {
-		for _, authority := range chain[1:] {
+		issuers := chain[1:]
+		if len(issuers) == 0 {
+			issuers = chain
+		}
+		for _, authority := range issuers {
 			if key := authorityKey(authority); !slices.Contains(keys, key) {
 				keys = append(keys, key)
 			}

@@ -37,6 +37,9 @@ func TestCredentialEnds(t *testing.T) {
 		authorities: []map[string]struct{}{{"a1": {}}, nil, {"a2": {}}}, mapped: map[string]Certificate{"odd: name,": {CommonName: "odd: name,", Role: acl.Agent, ID: "c5"}}}
 	odd := certificate(1, time.Hour)
 	odd.Subject = pkix.Name{CommonName: "odd: name,"}
+	listed, ca := certificate(1, time.Hour), &x509.Certificate{RawSubjectPublicKeyInfo: []byte("of the authority")}
+	listed.RawSubjectPublicKeyInfo = []byte("of the certificate")
+	v.authorities[1] = map[string]struct{}{authorityKey(listed): {}}
 	former := "certificate:" + certificateKey("x") + ":" + strconv.FormatInt(now.Add(time.Hour).Unix(), 10)
 	for name, test := range map[string]struct {
 		owner, credential string
@@ -54,6 +57,8 @@ func TestCredentialEnds(t *testing.T) {
 		"revoked certificate":         {"agent:c1", certificateCredential(certificate(2, time.Hour), []string{"a1"}), true},
 		"authority dropped":           {"agent:c1", certificateCredential(certificate(1, time.Hour), []string{"gone"}), true},
 		"no authority":                {"agent:c1", certificateCredential(certificate(1, time.Hour), nil), true},
+		"trusted itself":              {"agent:c1", certificateCredential(listed, authoritiesOf([][]*x509.Certificate{{listed}})), false},
+		"its key is no authority":     {"agent:c1", certificateCredential(listed, authoritiesOf([][]*x509.Certificate{{listed, ca}})), true},
 		"mapped":                      {"agent:c5", certificateCredential(odd, []string{"a1"}), false},
 		"mapped to another identity":  {"agent:c6", certificateCredential(odd, []string{"a1"}), true},
 		"not mapped any more":         {"agent:c1", certificateCredential(&x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: now.Add(time.Hour), Subject: pkix.Name{CommonName: "c1"}}, []string{"a1"}), true},
