@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -30,7 +31,7 @@ func revisionsOf(set *workv1alpha1.ManifestWorkReplicaSet, hash string) rollout.
 }
 
 // servedSet returns set with the template that clusters receive: that of the revision served, or with 0 its own. missing
-// says that the revision is not stored.
+// says why the revision cannot be served.
 func (c *Controller) servedSet(ctx context.Context, set *workv1alpha1.ManifestWorkReplicaSet, served int64, s *state) (
 	_ *workv1alpha1.ManifestWorkReplicaSet, missing string, err error,
 ) {
@@ -43,13 +44,25 @@ func (c *Controller) servedSet(ctx context.Context, set *workv1alpha1.ManifestWo
 			return nil, "", err
 		}
 	}
-	if s.history.served == nil {
-		return set, fmt.Sprintf("revision %d, which the set has gone back to, is not stored; give the set a template that works, "+
-			"or remove the annotation %s to roll out its own again", served, workwirev1alpha1.ServedRevisionAnnotationKey), nil
+	if why := notServed(s.history.served, set); why != "" {
+		return set, fmt.Sprintf("revision %d, which the set has gone back to, %s; give the set a template that works, "+
+			"or remove the annotation %s to roll out its own again", served, why, workwirev1alpha1.ServedRevisionAnnotationKey), nil
 	}
 	with := *set
 	with.Spec.ManifestWorkTemplate = s.history.served.Template
 	return &with, "", nil
+}
+
+// notServed says why clusters cannot receive a revision, nil if it is not stored; empty if they can. Who may annotate a set or write
+// revisions need not have the right to name an executor: works have that of the spec, or none are written.
+func notServed(stored *revisions.Revision, set *workv1alpha1.ManifestWorkReplicaSet) string {
+	switch {
+	case stored == nil:
+		return "is not stored"
+	case !apiequality.Semantic.DeepEqual(stored.Template.Executor, set.Spec.ManifestWorkTemplate.Executor):
+		return "has another executor than the set"
+	}
+	return ""
 }
 
 // revision reads a stored revision; nil if there is none with the number.
@@ -67,7 +80,7 @@ func (c *Controller) revision(ctx context.Context, set *workv1alpha1.ManifestWor
 }
 
 // storeRevisions writes what has changed of the revisions of a set to its annotations. A set goes back only to a
-// revision that is stored: one that is not is proven no more.
+// revision that can be served: one that cannot is proven no more.
 func (c *Controller) storeRevisions(ctx context.Context, set *workv1alpha1.ManifestWorkReplicaSet, before, after rollout.Revisions, s *state) error {
 	if before == after {
 		return nil
@@ -77,7 +90,7 @@ func (c *Controller) storeRevisions(ctx context.Context, set *workv1alpha1.Manif
 		if err != nil {
 			return err
 		}
-		if target == nil {
+		if notServed(target, set) != "" {
 			after.Served, after.Proven = before.Served, 0
 		} else {
 			s.history.served = target // which the next reconcile serves
@@ -152,7 +165,7 @@ func (p *plan) goBack(in input) (why string) {
 	case invalid != "":
 		c.Reason, c.Message = workv1alpha1.ReasonInvalidAnnotation, invalid
 	case settled && failures != "" && in.revisions.Proven == 0:
-		c.Reason, c.Message = workv1alpha1.ReasonNoProvenRevision, "no earlier revision has succeeded everywhere it was"
+		c.Reason, c.Message = workv1alpha1.ReasonNoProvenRevision, "no earlier revision with this executor has succeeded everywhere it was"
 	case before != nil:
 		c.Reason = workv1alpha1.ReasonAsExpected
 	default:

@@ -58,7 +58,7 @@ func TestGoBack(t *testing.T) {
 		"nothing to go back to": {
 			works: "c1:failed c2:old", onFailure: "Rollback", want: rollout.Revisions{Own: 2}, stalled: true,
 			change:   func(in *input) { in.revisions.Proven = 0 },
-			back:     "False NoProvenRevision no earlier revision has succeeded everywhere it was",
+			back:     "False NoProvenRevision no earlier revision with this executor has succeeded everywhere it was",
 			progress: "Progressing False Stopped revision 2: 0 of 2",
 		},
 		"the template is not stored": {
@@ -231,6 +231,53 @@ func TestRolledBack(t *testing.T) {
 	e.awaitProgress("Progressing False Stopped revision")
 	if events := strings.Join(r.events.all(), "\n"); strings.Contains(events, "to revision 4") {
 		t.Errorf("events: %s", events)
+	}
+}
+
+// TestExecutorOfSpec: clusters receive no revision with another executor than the set, whether somebody writes that it is
+// served, or a rollout fails, with a real API server.
+func TestExecutorOfSpec(t *testing.T) {
+	const served, proven = workwirev1alpha1.ServedRevisionAnnotationKey, workwirev1alpha1.ProvenRevisionAnnotationKey
+	e := newEnv(t, 2)
+	r := e.start()
+	e.writePlacement("p", e.clusters)
+	set := newSet("p")
+	set.Annotations = map[string]string{workv1alpha1.OnFailureAnnotationKey: workv1alpha1.OnFailureRollback}
+	e.createSet(set)
+	e.awaitTemplate("set", "2", "c01 c02")
+	e.reportApplied("set", e.clusters)
+	e.awaitAnnotation(proven, "1")
+	executor := &workv1.ManifestWorkExecutor{Subject: workv1.ManifestWorkExecutorSubject{
+		Type: workv1.ExecutorSubjectTypeServiceAccount, ServiceAccount: &workv1.ManifestWorkSubjectServiceAccount{Namespace: "default", Name: "e"},
+	}}
+	without := func() (clusters []string) {
+		for _, work := range e.works("set") {
+			if work.Spec.Executor == nil {
+				clusters = append(clusters, e.short(work.Namespace))
+			}
+		}
+		return clusters
+	}
+	e.updateSet("set", func(set *workv1alpha1.ManifestWorkReplicaSet) { set.Spec.ManifestWorkTemplate.Executor = executor })
+	e.awaitRevisions("1:2 2:?")
+	kit.True(t, "all works have the executor", func() bool { return len(without()) == 0 })
+
+	e.updateSet("set", func(set *workv1alpha1.ManifestWorkReplicaSet) { set.Annotations[served] = "1" })
+	e.awaitProgress("Progressing False Invalid revision 1, which the set has gone back to, has another executor than the set; give the set")
+	e.awaitIdle(r, "set")
+	if clusters := without(); len(clusters) > 0 {
+		t.Errorf("the works of %q have no executor", clusters)
+	}
+
+	e.updateSet("set", func(set *workv1alpha1.ManifestWorkReplicaSet) { delete(set.Annotations, served) })
+	e.awaitProgress("Progressing True RollingOut revision 2")
+	e.reportApplied("set", e.clusters[:1], "Progressing=True", "Degraded=True")
+	e.awaitEvent(r, "Warning NoProvenRevision no earlier revision with this executor has succeeded")
+	e.awaitAnnotation(proven, "")
+	e.awaitAnnotation(served, "")
+	e.awaitIdle(r, "set")
+	if clusters := without(); len(clusters) > 0 {
+		t.Errorf("the works of %q have no executor", clusters)
 	}
 }
 
