@@ -11,6 +11,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -79,6 +80,9 @@ func New(cfg Config) (*Controller, error) {
 	return c, nil
 }
 
+// maxTTL is what a Duration can hold, 292 years: more would be a time that has passed.
+const maxTTL = int64(math.MaxInt64 / time.Second)
+
 // Due returns when a work must be deleted. It returns false if the work is nil, has no
 // ttlSecondsAfterFinished, is not complete, is being deleted, or belongs to a replica set, which
 // would create it again. A negative time to live counts as 0. The time to live does not begin before
@@ -99,7 +103,7 @@ func Due(work *workv1.ManifestWork) (time.Time, bool) {
 	if created := work.CreationTimestamp.Time; from.Before(created) {
 		from = created
 	}
-	return from.Add(time.Duration(max(*work.Spec.DeleteOption.TTLSecondsAfterFinished, 0)) * time.Second), true
+	return from.Add(time.Duration(min(max(*work.Spec.DeleteOption.TTLSecondsAfterFinished, 0), maxTTL)) * time.Second), true
 }
 
 // reconcile deletes the work if it is due.

@@ -1,6 +1,7 @@
 package ttl_test
 
 import (
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -49,6 +50,8 @@ func TestDue(t *testing.T) {
 	}{
 		"later":                       {finished(at, 30), 1030},
 		"at once":                     {finished(at, 0), 1000},
+		"in 317 years":                {finished(at, 9_999_999_999), 1000 + math.MaxInt64/int64(time.Second)},
+		"the longest time to live":    {finished(at, math.MaxInt64), 1000 + math.MaxInt64/int64(time.Second)},
 		"below zero":                  {finished(at, -5), 1000},
 		"by a clock that was not set": {finished(time.Unix(10, 0), 30, func(w *workv1.ManifestWork) { w.CreationTimestamp = metav1.NewTime(at) }), 1030},
 		"without a time to live":      {finished(at, 1, func(w *workv1.ManifestWork) { w.Spec.DeleteOption.TTLSecondsAfterFinished = nil }), 0},
