@@ -119,9 +119,13 @@ func (x *clusterIndex) delayTaints(until time.Time) {
 	}
 }
 
-// failover returns when clusters may get the taint unreachable. mu is held.
-func (x *clusterIndex) failover() failover {
-	return failover{held: !x.online || x.braked, from: x.taintsFrom}
+// failoverOf returns when a cluster may get the taint unreachable. mu is held.
+func (x *clusterIndex) failoverOf(e *entry) failover {
+	f := failover{held: !x.online || x.braked, from: x.taintsFrom}
+	if e.taintsFrom.After(f.from) {
+		f.from = e.taintsFrom
+	}
+	return f
 }
 
 // takeBrakeChanges returns the changes of the brake since the last call.

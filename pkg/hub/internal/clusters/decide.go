@@ -134,6 +134,7 @@ func decide(name wire.ClusterName, v view, p policy, now time.Time) step {
 	}
 	available := meta.FindStatusCondition(conditions, clusterv1.ManagedClusterConditionAvailable)
 	at, ok := taintDue(available, v.failover, p)
+	ok = ok && v.presence.state != unvouched // expected back: it is queued, and the brake counts it, once it is missing
 	s.taints = taintsFor(v.stored.Spec.Taints, available.Status, ok && !at.After(now), now)
 	if ok && available.Status != metav1.ConditionTrue {
 		s.requeueAfter = max(0, at.Sub(now))

@@ -162,6 +162,7 @@ func TestDecide(t *testing.T) {
 func TestDecideDue(t *testing.T) {
 	gone, _ := play(t, presence{state: unseen}, "announce a; left a")
 	there, _ := play(t, presence{state: unseen}, "announce a")
+	back, _ := play(t, presence{state: unseen}, "announce a; absent; connect")
 	graced := policy{limits: newLimits(time.Minute, 5*time.Minute, 5*time.Minute)}
 	settles := func(in time.Duration) heldView { return heldView{any: true, settled: start.Add(in)} }
 	for name, c := range map[string]struct {
@@ -176,6 +177,7 @@ func TestDecideDue(t *testing.T) {
 		"its grace is over":            {presence: gone, now: 5 * time.Minute, tainted: true},
 		"long ago":                     {presence: gone, now: time.Hour, tainted: true},
 		"not before the hub was there": {presence: gone, failover: failover{from: start.Add(10 * time.Minute)}, now: 5 * time.Minute, due: 5 * time.Minute},
+		"nobody vouched for it":        {presence: back, now: time.Hour},
 		"the brake is on":              {presence: gone, failover: failover{held: true}, now: time.Hour},
 		"never seen":                   {presence: presence{state: unseen}, tainted: true},
 		"there":                        {presence: there},

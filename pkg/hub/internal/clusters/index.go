@@ -58,6 +58,8 @@ type entry struct {
 	spoken bool
 	// touched is the time of the last message.
 	touched time.Time
+	// taintsFrom is the failover.from of this cluster alone: another hub served it before. Zero: as all.
+	taintsFrom time.Time
 	// queued is whether the cluster waits to be reconciled, perhaps after a backoff.
 	queued bool
 	// vote is how the census counts the cluster.
@@ -250,9 +252,13 @@ func (x *clusterIndex) connectionChanged(up bool, now time.Time) {
 		e.heard = time.Time{}
 		e.presence = e.presence.hubConnected(now, x.policy.limits)
 	}
-	// An agent that returned meanwhile announces itself within this time.
-	x.delayTaints(now.Add(min(x.policy.limits.absence, x.policy.limits.grace)))
+	x.delayTaints(x.announcedBy(now))
 	x.schedule(now)
+}
+
+// announcedBy returns when an agent that returned unnoticed before now has announced itself.
+func (x *clusterIndex) announcedBy(now time.Time) time.Time {
+	return now.Add(min(x.policy.limits.absence, x.policy.limits.grace))
 }
 
 // tick applies what follows from the passing of time. It returns the clusters to probe and the time
@@ -323,6 +329,7 @@ func (x *clusterIndex) clusterChanged(name wire.ClusterName, after *clusterv1.Ma
 			e.presence = restorePresence(after)
 			if x.online {
 				e.presence = e.presence.hubConnected(now, x.policy.limits)
+				e.taintsFrom = x.announcedBy(now)
 				x.presenceChanged(name, e, e.presence, false)
 				probe = true
 			}
@@ -404,7 +411,7 @@ func (x *clusterIndex) view(name wire.ClusterName) (view, bool) {
 	e.queued = false
 	stored := x.stored(name)
 	return view{
-		presence: e.presence, stored: stored, clusters: len(x.entries), spoken: e.spoken, removed: e.removed, failover: x.failover(),
+		presence: e.presence, stored: stored, clusters: len(x.entries), spoken: e.spoken, removed: e.removed, failover: x.failoverOf(e),
 		held: x.heldView(name, e, stored), findings: e.findings, about: e.about, aboutWritten: e.aboutWritten,
 	}, true
 }

@@ -170,6 +170,28 @@ func TestTick(t *testing.T) {
 	}
 }
 
+// A cluster that another hub served has the time to announce itself here, however long it was away there.
+func TestTaintAfterTakeover(t *testing.T) {
+	gone, _ := play(t, presence{state: unseen}, "announce a; left a")
+	unsure, _ := play(t, presence{state: unseen}, "announce a; absent")
+	taken, graced := start.Add(time.Hour), policy{limits: newLimits(time.Minute, 5*time.Minute, 5*time.Minute)}
+	for name, before := range map[string]presence{"Disconnected": gone, "HubDisconnected": unsure} {
+		x := newTestIndex(graced)
+		x.connectionChanged(true, start)
+		stored := settled(before, func(c *clusterv1.ManagedCluster) { c.Spec.Taints = nil })
+		x.latest["c"] = stored
+		x.clusterChanged("c", stored, taken)
+		for _, after := range []time.Duration{0, 89 * time.Second, 90 * time.Second} {
+			now, want := taken.Add(after), after == 90*time.Second
+			x.tick(now)
+			v, _ := x.view("c")
+			if s := decide("c", v, graced, now); (len(s.taints) > 0) != want {
+				t.Errorf("%s, %s after it was taken over: taints %v, want %t", name, after, s.taints, want)
+			}
+		}
+	}
+}
+
 // Clusters without a ManagedCluster are forgotten when they are silent, and there are not more of
 // them than a bound.
 func TestUnregisteredClusters(t *testing.T) {
