@@ -116,6 +116,7 @@ type Log struct {
 	mu      sync.Mutex
 	file    io.WriteCloser
 	failing bool
+	torn    bool // the file ends within a record
 }
 
 // Records about messages of one identity, and about its dry runs: 200 a second, as many as 20,000 works have at once; those about
@@ -178,11 +179,27 @@ func (l *Log) open() error {
 		return fmt.Errorf("open the audit log (--audit-log): %w", err)
 	}
 	before := l.file
-	l.file = file
+	l.file, l.torn = file, endsTorn(file)
 	if before != nil {
 		return before.Close()
 	}
 	return nil
+}
+
+// endsTorn reports whether a file ends within a record, as when its disk was full. One that cannot be read counts as whole.
+func endsTorn(file *os.File) bool {
+	info, err := file.Stat()
+	if err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
+		return false
+	}
+	reader, err := os.Open(file.Name())
+	if err != nil {
+		return false
+	}
+	defer reader.Close()
+	last := make([]byte, 1)
+	_, err = reader.ReadAt(last, info.Size()-1)
+	return err == nil && last[0] != '\n'
 }
 
 // Run opens the file again at each SIGHUP, after another program has renamed it, until ctx ends. A
@@ -222,7 +239,7 @@ func (l *Log) Write(r Record) {
 	line, err := json.Marshal(&r)
 	if err == nil {
 		l.mu.Lock()
-		_, err = l.file.Write(append(line, '\n'))
+		err = l.writeLine(line)
 		first := err != nil && !l.failing
 		l.failing = err != nil
 		l.mu.Unlock()
@@ -235,4 +252,16 @@ func (l *Log) Write(r Record) {
 		result = "failed"
 	}
 	l.records.WithLabelValues(result).Inc()
+}
+
+// writeLine writes a record. One that was cut off before it ends with its part, and is not joined to this one. mu is held.
+func (l *Log) writeLine(line []byte) error {
+	if line = append(line, '\n'); l.torn {
+		line = append([]byte{'\n'}, line...)
+	}
+	n, err := l.file.Write(line)
+	if n > 0 {
+		l.torn = line[n-1] != '\n'
+	}
+	return err
 }
