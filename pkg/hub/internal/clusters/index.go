@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// maxUnregistered is the maximum number of clusters without a ManagedCluster that are
-	// remembered.
+	// maxUnregistered is the maximum number of clusters that are remembered and never had a
+	// ManagedCluster.
 	maxUnregistered = 10_000
 	// unregisteredTimeout is how long they are remembered after their last message.
 	unregisteredTimeout = time.Hour
@@ -32,7 +32,7 @@ type clusterIndex struct {
 
 	mu           sync.Mutex
 	entries      map[wire.ClusterName]*entry // guarded by mu
-	unregistered int                         // guarded by mu: entries without a ManagedCluster
+	unregistered int                         // guarded by mu: entries that are strange
 	online       bool                        // guarded by mu: the hub is connected
 	offlineSince time.Time                   // guarded by mu: zero: online, or nobody vouches already
 	census       census                      // guarded by mu: the sum of the votes of entries
@@ -75,6 +75,10 @@ type entry struct {
 	// aboutWritten is when that was last written; zero: not since the hub started.
 	aboutWritten time.Time
 }
+
+// strange reports whether the cluster never had a ManagedCluster. Whoever may connect makes as many of these as they like; of the
+// deleted ones, which stay known, there are as many as somebody has made and deleted.
+func (e *entry) strange() bool { return !e.registered && !e.removed }
 
 func newClusterIndex(p policy, m *metrics, clusters latestClusters, works *works.Cache, add func(wire.ClusterName)) *clusterIndex {
 	return &clusterIndex{
@@ -275,7 +279,7 @@ func (x *clusterIndex) tick(now time.Time) (probe []wire.ClusterName, next time.
 		return nil, x.next
 	}
 	for name, e := range x.entries {
-		if !e.registered && !e.removed && now.Sub(e.touched) > unregisteredTimeout {
+		if e.strange() && now.Sub(e.touched) > unregisteredTimeout {
 			delete(x.entries, name)
 			x.unregistered--
 			continue
@@ -323,8 +327,10 @@ func (x *clusterIndex) clusterChanged(name wire.ClusterName, after *clusterv1.Ma
 		return false
 	}
 	if !e.registered {
+		if e.strange() {
+			x.unregistered--
+		}
 		e.registered = true
-		x.unregistered--
 		if e.presence.state == unseen {
 			e.presence = restorePresence(after)
 			if x.online {
@@ -359,7 +365,7 @@ func (x *clusterIndex) forget(name wire.ClusterName, now time.Time) {
 	if !ok {
 		return
 	}
-	if !e.registered {
+	if e.strange() {
 		x.unregistered--
 	}
 	e.registered = false
@@ -377,12 +383,13 @@ func (x *clusterIndex) removed(name wire.ClusterName, now time.Time) {
 	}
 }
 
-// unregister notes that e has no ManagedCluster any more. mu is held.
+// unregister notes that e has no ManagedCluster any more, and forgets what only one would show. mu is held.
 func (x *clusterIndex) unregister(e *entry) {
-	if e.registered {
-		x.unregistered++
+	if e.strange() {
+		x.unregistered--
 	}
 	e.registered, e.removed, e.spoken = false, true, false
+	e.held, e.about = nil, nil
 }
 
 // view is what decide needs to know of a cluster.

@@ -218,12 +218,30 @@ func TestUnregisteredClusters(t *testing.T) {
 	if _, next := x.tick(late); next.IsZero() {
 		t.Error("no other pass over the unregistered")
 	}
-	if len(x.entries) != 4 || x.unregistered != 2 {
+	if len(x.entries) != 4 || x.unregistered != 1 {
 		t.Errorf("%d clusters are remembered, %d of them unregistered", len(x.entries), x.unregistered)
 	}
 	v, _ := x.view(name(2))
 	if !v.removed {
 		t.Error("a deleted one is forgotten")
+	}
+}
+
+// However many ManagedClusters were deleted, new clusters are remembered. What the old ones said is not.
+func TestDeletedClustersAreNoStrangers(t *testing.T) {
+	x := newTestIndex(registering)
+	for i := range maxUnregistered {
+		name := fmt.Sprint("old", i)
+		x.see(wire.ClusterName(name), managed(name, "1", "5"))
+		x.entries[wire.ClusterName(name)].about = &wire.About{}
+		x.see(wire.ClusterName(name), nil)
+	}
+	x.messageReceived("new", says("a", true), start)
+	if x.entries["new"] == nil || x.queued["new"] != 1 || x.unregistered != 1 {
+		t.Errorf("a new cluster is not remembered, %d are unregistered", x.unregistered)
+	}
+	if v, _ := x.view("old1"); !v.removed || v.about != nil {
+		t.Errorf("of a deleted cluster is known: %+v", v)
 	}
 }
 
@@ -258,26 +276,30 @@ func accepted(c *clusterv1.ManagedCluster) *clusterv1.ManagedCluster {
 	return c
 }
 
-// The number of clusters without a ManagedCluster follows watch events, and writes that find none.
+// The number of clusters that never had a ManagedCluster follows watch events, and writes that find none.
 func TestUnregisteredAreCounted(t *testing.T) {
 	one, two := managed("c", "1", "5"), managed("c", "2", "9")
 	vanish := func(x *testIndex) { delete(x.latest, "c"); x.removed("c", start) }
 	for name, c := range map[string]struct {
 		happens func(*testIndex)
 		want    *clusterv1.ManagedCluster
+		counted int
 	}{
-		"seen":                          {func(x *testIndex) { x.see("c", one) }, one},
-		"seen twice":                    {func(x *testIndex) { x.see("c", one); x.see("c", one) }, one},
-		"deleted":                       {func(x *testIndex) { x.see("c", one); x.see("c", nil) }, nil},
-		"gone, then seen to be deleted": {func(x *testIndex) { x.see("c", one); vanish(x); x.see("c", nil) }, nil},
+		"heard of":                      {func(*testIndex) {}, nil, 1},
+		"seen":                          {func(x *testIndex) { x.see("c", one) }, one, 0},
+		"seen twice":                    {func(x *testIndex) { x.see("c", one); x.see("c", one) }, one, 0},
+		"deleted":                       {func(x *testIndex) { x.see("c", one); x.see("c", nil) }, nil, 0},
+		"gone, then seen to be deleted": {func(x *testIndex) { x.see("c", one); vanish(x); x.see("c", nil) }, nil, 0},
 		"gone, and created again": {func(x *testIndex) {
 			x.see("c", one)
 			vanish(x)
 			x.latest["c"] = two
 			x.clusterChanged("c", nil, start) // the deletion of one
 			x.see("c", two)
-		}, two},
-		"replaced": {func(x *testIndex) { x.see("c", one); x.see("c", two) }, two},
+		}, two, 0},
+		"deleted, and of another hub": {func(x *testIndex) { x.see("c", one); x.see("c", nil); x.forget("c", start) }, nil, 0},
+		"of another hub, and deleted": {func(x *testIndex) { x.forget("c", start); x.see("c", nil) }, nil, 0},
+		"replaced":                    {func(x *testIndex) { x.see("c", one); x.see("c", two) }, two, 0},
 	} {
 		x := newTestIndex(registering)
 		x.messageReceived("c", nil, start)
@@ -285,8 +307,8 @@ func TestUnregisteredAreCounted(t *testing.T) {
 		if v, _ := x.view("c"); v.stored != c.want {
 			t.Errorf("%s: %+v", name, v.stored)
 		}
-		if want := map[bool]int{true: 1}[c.want == nil]; x.unregistered != want {
-			t.Errorf("%s: %d clusters without a ManagedCluster", name, x.unregistered)
+		if x.unregistered != c.counted {
+			t.Errorf("%s: %d clusters that never had a ManagedCluster", name, x.unregistered)
 		}
 	}
 }
