@@ -38,6 +38,7 @@ var limitedItems = [...]struct {
 	{reflect.TypeFor[int](), MaxDigestBuckets, "buckets"},
 	{reflect.TypeFor[workv1.ManifestCondition](), MaxManifests, "manifests"},
 	{reflect.TypeFor[indexedManifest](), MaxManifests, "manifests"},
+	{reflect.TypeFor[workv1.OrphaningRule](), MaxManifests, "orphaningRules"},
 	{reflect.TypeFor[metav1.OwnerReference](), maxMetadataItems, "ownerReferences"},
 	{reflect.TypeFor[metav1.ManagedFieldsEntry](), maxMetadataItems, "managedFields"},
 }

@@ -160,9 +160,12 @@ func distrustedEntry(held *Entry, reason string) *Entry {
 // overhead is about what an entry takes besides its texts, in bytes.
 const overhead = 1 << 10
 
+// overheadOfRule is that of an orphaning rule: four strings.
+const overheadOfRule = 64
+
 // size returns about how many bytes e takes in memory. Labels and annotations count, although works mostly share them.
 func (e *Entry) size() int64 {
-	size := overhead + len(e.UID) + len(e.Meta.Name) + len(e.SourceIdentity) + len(e.Trace) + len(e.Distrust)
+	size := overhead + len(e.UID) + len(e.Meta.Name) + len(e.Meta.Namespace) + len(e.SourceIdentity) + len(e.ContentHash) + len(e.Trace) + len(e.Distrust)
 	for _, m := range []map[string]string{e.Meta.Labels, e.Meta.Annotations} {
 		for key, value := range m {
 			size += len(key) + len(value)
@@ -176,10 +179,31 @@ func (e *Entry) size() int64 {
 			size += len(text)
 		}
 	}
+	size += sizeOfDeleteOption(e.Spec.DeleteOption)
+	if executor := e.Spec.Executor; executor != nil {
+		size += len(executor.Subject.Type)
+		if account := executor.Subject.ServiceAccount; account != nil {
+			size += len(account.Namespace) + len(account.Name)
+		}
+	}
 	if e.Refusal != nil {
-		size += len(e.Refusal.Message)
+		size += len(e.Refusal.Message) + len(e.Refusal.ContentHash) + len(e.Refusal.Reason)
 	}
 	return int64(size)
+}
+
+// sizeOfDeleteOption counts what rules take besides their texts too: a source can send many without any.
+func sizeOfDeleteOption(o *workv1.DeleteOption) int {
+	if o == nil {
+		return 0
+	}
+	size := len(o.PropagationPolicy)
+	if o.SelectivelyOrphan != nil {
+		for _, rule := range o.SelectivelyOrphan.OrphaningRules {
+			size += overheadOfRule + len(rule.Group) + len(rule.Resource) + len(rule.Namespace) + len(rule.Name)
+		}
+	}
+	return size
 }
 
 // fullRefusal is the refusal of a spec for which there is no room.

@@ -2,6 +2,7 @@ package inbox_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -95,5 +96,37 @@ func TestRoomForWhatWasRefused(t *testing.T) {
 	}
 	if got := box.Put(sized("hub", "b", 1, 60<<10), nil).Verdict; got != inbox.Replaced {
 		t.Errorf("b is %v", got)
+	}
+}
+
+// TestMaxSourceCountsOptions: a spec of one small manifest counts with its options.
+func TestMaxSourceCountsOptions(t *testing.T) {
+	for name, change := range map[string]func(*wire.Spec){
+		"orphaning rules": func(spec *wire.Spec) {
+			rules := make([]workv1.OrphaningRule, 1500)
+			spec.Bundle.DeleteOption = &workv1.DeleteOption{SelectivelyOrphan: &workv1.SelectivelyOrphan{OrphaningRules: rules}}
+		},
+		"texts of orphaning rules": func(spec *wire.Spec) {
+			rules := slices.Repeat([]workv1.OrphaningRule{{Resource: "configmaps", Namespace: "default", Name: strings.Repeat("n", 40)}}, 750)
+			spec.Bundle.DeleteOption = &workv1.DeleteOption{SelectivelyOrphan: &workv1.SelectivelyOrphan{OrphaningRules: rules}}
+		},
+		"executor": func(spec *wire.Spec) {
+			spec.Bundle.Executer = &workv1.ManifestWorkExecutor{Subject: workv1.ManifestWorkExecutorSubject{
+				ServiceAccount: &workv1.ManifestWorkSubjectServiceAccount{Name: strings.Repeat("n", 90<<10)},
+			}}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			state, closeState := opened(t, t.TempDir())
+			defer closeState()
+			box := inbox.New(inbox.Config{Store: state, MaxSource: 100 << 10, Changed: func(inbox.Key) {}})
+			for i, want := range []inbox.Verdict{inbox.Added, inbox.Refused} {
+				spec := sized("hub", fmt.Sprint("work-", i), 1, 10)
+				change(spec)
+				if got := box.Put(spec, nil).Verdict; got != want {
+					t.Errorf("work %d is %v, want %v", i, got, want)
+				}
+			}
+		})
 	}
 }
