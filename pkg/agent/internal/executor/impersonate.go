@@ -76,7 +76,7 @@ func (e *Executor[K]) Clients(ctx context.Context, account Account, m *strategy.
 	switch {
 	case err != nil:
 		return apply.Clients{}, err
-	case allowed && Escalates(m.Ref):
+	case allowed && (Escalates(m.Ref) || m.Ref.Group == openShiftGroup): // the API server must check all writes
 		return apply.Clients{Client: e.as(account)}, nil
 	case allowed:
 		return apply.Clients{Client: e.as(account), Creator: func(ctx context.Context) (rest.Interface, error) {

@@ -118,7 +118,7 @@ func TestWhatOnlyTheAPIServerCanCheck(t *testing.T) {
 			{strategy.Manifest{Ref: ref(rbacv1.GroupName, "roles"), Ignored: &strategy.Ignored{}}, false, false},
 			{strategy.Manifest{Ref: ref(rbacv1.GroupName, "roles"), Ignored: ignoring}, true, false},
 			{strategy.Manifest{Ref: ref(rbacv1.GroupName, "clusterrolebindings"), Ignored: ignoring}, true, false},
-			{strategy.Manifest{Ref: ref("authorization.openshift.io", "rolebindings")}, true, true},
+			{strategy.Manifest{Ref: ref("authorization.openshift.io", "rolebindings")}, true, false},
 		} {
 			for _, forbidden := range []bool{false, true} {
 				c.server.forbidImpersonation(forbidden)
