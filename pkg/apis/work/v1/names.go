@@ -63,6 +63,9 @@ const (
 // had other specs before.
 const HookSpecAnnotationKey = "workwire.dev/hook-spec"
 
+// HookOfAnnotationKey is on the Job of a hook, by the agent: the name of the AppliedManifestWork of its work.
+const HookOfAnnotationKey = "workwire.dev/hook-of"
+
 // DependsOnAnnotationKey annotates a ManifestWork with the names, separated by commas, of works of the same cluster and source: its
 // spec is applied once their newest specs are applied and ready.
 const DependsOnAnnotationKey = "workwire.dev/depends-on"

@@ -261,6 +261,7 @@ func newObject(m *strategy.Manifest, s *State) *unstructured.Unstructured {
 	set(body, "labels", object.AgentLabel, s.AgentHash)
 	if m.Run != "" {
 		set(body, "annotations", workv1.HookSpecAnnotationKey, m.Run)
+		set(body, "annotations", workv1.HookOfAnnotationKey, s.Owner.Name)
 	}
 	return body
 }

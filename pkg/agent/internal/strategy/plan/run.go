@@ -4,11 +4,11 @@ import (
 	"fmt"
 	"slices"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/workwire/workwire/pkg/agent/internal/object"
 	"github.com/workwire/workwire/pkg/agent/internal/strategy"
+	"github.com/workwire/workwire/pkg/agent/internal/strategy/ownership"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
 
@@ -29,10 +29,21 @@ func planRun(m *strategy.Manifest, s *State) Step {
 	return Step{Verb: Recreate, Object: newObject(m, s)}
 }
 
-// made reports whether the agent has made the live object, or adopted it.
+// made reports whether this work has made the live object, or adopted it. The object is not shared. The agent's label does not tell:
+// an object that another work orphans has it too.
 func (s *State) made() bool {
-	return s.Live.Object.GetLabels()[object.AgentLabel] == s.AgentHash ||
-		slices.ContainsFunc(s.Live.Object.GetOwnerReferences(), func(ref metav1.OwnerReference) bool { return ref.UID == s.Owner.UID })
+	live := s.Live.Object
+	of, named := live.GetAnnotations()[workv1.HookOfAnnotationKey]
+	switch {
+	case slices.ContainsFunc(live.GetOwnerReferences(), ownership.IsWork):
+		return true
+	case live.GetLabels()[object.AgentLabel] != s.AgentHash:
+		return false
+	case named:
+		return of == s.Owner.Name
+	default:
+		return s.Previous != nil && s.Previous.Strategy != workv1.UpdateStrategyTypeReadOnly || s.FieldsDigest != ""
+	}
 }
 
 // FormerRunError says that the Job of a hook is not created yet, because that of its former run still exists.

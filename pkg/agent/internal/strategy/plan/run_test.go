@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/workwire/workwire/pkg/agent/internal/object"
+	"github.com/workwire/workwire/pkg/agent/internal/strategy"
 	"github.com/workwire/workwire/pkg/agent/internal/strategy/ownership"
 	"github.com/workwire/workwire/pkg/agent/internal/strategy/plan"
 	"github.com/workwire/workwire/pkg/agent/internal/strategy/strategytest"
@@ -22,11 +23,25 @@ func TestPlanRun(t *testing.T) {
 			live.SetAnnotations(map[string]string{workv1.HookSpecAnnotationKey: run})
 		}
 	}
+	orphan := func(hookOf string) func(*unstructured.Unstructured) {
+		return func(live *unstructured.Unstructured) {
+			of("old")(live)
+			live.SetOwnerReferences(nil)
+			if hookOf != "" {
+				live.SetAnnotations(map[string]string{workv1.HookSpecAnnotationKey: "old", workv1.HookOfAnnotationKey: hookOf})
+			}
+		}
+	}
+	observed := *m
+	observed.Strategy = workv1.UpdateStrategyTypeReadOnly
+	const notMade = "jobs.v1.batch ns/j exists, and this work has not made it: delete it, or give the hook another name"
 	now := metav1.Now()
 	for name, c := range map[string]struct {
-		change  func(*unstructured.Unstructured) // nil: there is no Job
-		want    plan.Verb
-		wantErr string
+		change   func(*unstructured.Unstructured) // nil: there is no Job
+		previous *strategy.Manifest
+		digest   string
+		want     plan.Verb
+		wantErr  string
 	}{
 		"no Job":            {want: plan.Create},
 		"of this run":       {change: of("new"), want: plan.Keep},
@@ -36,13 +51,21 @@ func TestPlanRun(t *testing.T) {
 		"of another run, being deleted": {change: func(live *unstructured.Unstructured) { of("old")(live); live.SetDeletionTimestamp(&now) },
 			wantErr: "jobs.v1.batch ns/j is of the hook's former run, and is being deleted"},
 		"somebody else's": {change: func(live *unstructured.Unstructured) { live.SetLabels(nil); live.SetOwnerReferences(nil) },
-			wantErr: "jobs.v1.batch ns/j exists, and this work has not made it: delete it, or give the hook another name"},
+			wantErr: notMade},
+		"an orphan of another work":                   {change: orphan(""), wantErr: notMade},
+		"an orphan that this work has observed":       {change: orphan(""), previous: &observed, wantErr: notMade},
+		"an orphaned hook of another work":            {change: orphan("hub-other"), wantErr: notMade},
+		"another work's, after this one's is gone":    {change: orphan("hub-other"), previous: m, digest: "U12345678", wantErr: notMade},
+		"an orphaned hook of this work":               {change: orphan(owner.Name), want: plan.Recreate},
+		"an orphan of this work":                      {change: orphan(""), previous: m, want: plan.Recreate},
+		"an orphan of this work, before the agent":    {change: orphan(""), digest: "U12345678", want: plan.Recreate},
+		"somebody else's, a copy of this work's hook": {change: func(live *unstructured.Unstructured) { orphan(owner.Name)(live); live.SetLabels(nil) }, wantErr: notMade},
 		"another work's too": {change: func(live *unstructured.Unstructured) {
 			live.SetOwnerReferences([]metav1.OwnerReference{owner, ownership.Reference("other", "other-uid")})
 		}, wantErr: "jobs.v1.batch ns/j is the hook of another work too, or an object of it: give the hook another name"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			state := plan.State{Owner: owner, AgentHash: agentHash, Live: object.Live{State: object.Absent}}
+			state := plan.State{Owner: owner, AgentHash: agentHash, Live: object.Live{State: object.Absent}, Previous: c.previous, FieldsDigest: c.digest}
 			if c.change != nil {
 				live := applied(t, m, `"spec":{"a":2}`)
 				c.change(live)
@@ -53,8 +76,9 @@ func TestPlanRun(t *testing.T) {
 				t.Errorf("got %s, %v; want %s", step.Verb, step.Err, c.want)
 			}
 			if step.Verb == plan.Create || step.Verb == plan.Recreate {
-				if run := step.Object.GetAnnotations()[workv1.HookSpecAnnotationKey]; run != "new" {
-					t.Errorf("the new Job is of run %q", run)
+				annotations := step.Object.GetAnnotations()
+				if run, work := annotations[workv1.HookSpecAnnotationKey], annotations[workv1.HookOfAnnotationKey]; run != "new" || work != owner.Name {
+					t.Errorf("the new Job is of run %q of work %q", run, work)
 				}
 			}
 		})
