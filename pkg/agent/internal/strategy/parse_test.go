@@ -318,6 +318,10 @@ func TestDuplicates(t *testing.T) {
 		"server-side appliers share": {
 			manifests: []string{fmt.Sprintf(applier, "one", "a"), fmt.Sprintf(applier, "two", "b")}, update: strategytest.ServerSide(nil), want: []string{"", ""},
 		},
+		"server-side appliers with the default manager do not": {
+			manifests: []string{fmt.Sprintf(applier, workv1.DefaultFieldManager, "a"), strategytest.ConfigMap("c", `,"data":{"b":"1"}`)}, update: strategytest.ServerSide(nil),
+			want: []string{"duplicate manifest for resource ns/c with resource type v1.ConfigMap: manifest 1 of the work is applied instead", ""},
+		},
 		"updaters do not": {
 			manifests: []string{fmt.Sprintf(applier, "one", "a"), fmt.Sprintf(applier, "two", "b")},
 			want:      []string{"duplicate manifest for resource ns/c with resource type v1.ConfigMap: manifest 1 of the work is applied instead", ""},
