@@ -324,6 +324,61 @@ func TestIgnoreFieldsSmuggleNothing(t *testing.T) {
 	}
 }
 
+// TestUndeclaredRulesAreNotAdopted: an agent that checks by creating as the executor, and writes as itself, writes no rules of a
+// ClusterRole that its manifest does not declare.
+func TestUndeclaredRulesAreNotAdopted(t *testing.T) {
+	all, none := []rbacv1.PolicyRule{{APIGroups: []string{"*"}, Resources: []string{"*"}, Verbs: []string{"*"}}}, []rbacv1.PolicyRule{}
+	aggregation := &rbacv1.AggregationRule{ClusterRoleSelectors: []metav1.LabelSelector{{MatchLabels: map[string]string{"a": "b"}}}}
+	for name, test := range map[string]struct {
+		live    rbacv1.ClusterRole
+		rules   string // of the manifest
+		refused bool
+	}{
+		"undeclared":                   {rbacv1.ClusterRole{Rules: all}, "", true},
+		"none of an aggregated role":   {rbacv1.ClusterRole{Rules: none, AggregationRule: aggregation}, ", rules: []", true},
+		"declared, in place of others": {rbacv1.ClusterRole{Rules: all}, ", rules: []", false},
+	} {
+		for _, kind := range []workv1.UpdateStrategyType{workv1.UpdateStrategyTypeUpdate, workv1.UpdateStrategyTypeServerSideApply} {
+			t.Run(name+", "+string(kind), func(t *testing.T) {
+				w := newWorld(t)
+				raw := w.rawSource("hub1", func(c *agent.Config) { c.Kube = w.checkingAccount() })
+				test.live.Name = w.namespace
+				_, err := w.cluster.RbacV1().ClusterRoles().Create(w.Context(), &test.live, metav1.CreateOptions{})
+				kit.NoError(t, err)
+				raw.send(w.executedSpec(raw, 1, `
+- resourceIdentifier: {group: rbac.authorization.k8s.io, resource: clusterroles, name: NAMESPACE}
+  updateStrategy: {type: `+string(kind)+`, serverSideApply: {force: true}}
+`, "{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: NAMESPACE, labels: {adopted: 'true'}}"+test.rules+"}"), nil)
+				if test.refused {
+					raw.says(0, workv1.ReasonAppliedManifestFailed, "give the agent the verb impersonate on serviceaccounts, or declare all rules in the manifest")
+				} else {
+					raw.shows(1, 0, "", "Applied=True", "Available=True")
+				}
+				role, err := w.cluster.RbacV1().ClusterRoles().Get(w.Context(), w.namespace, metav1.GetOptions{})
+				if err != nil || (role.Labels["adopted"] == "") != test.refused || !test.refused && len(role.Rules) > 0 {
+					t.Errorf("the role has labels %v, rules %v, %v", role.Labels, role.Rules, err)
+				}
+				kit.NoError(t, w.cluster.RbacV1().ClusterRoles().Delete(w.Context(), w.namespace, metav1.DeleteOptions{}))
+			})
+		}
+	}
+}
+
+// checkingAccount returns that of an agent which may impersonate the executor to create ClusterRoles only, and has the executor
+// write these.
+func (w *fixture) checkingAccount() *rest.Config {
+	w.Helper()
+	config := w.agentAccount()
+	w.grant("system:serviceaccount:"+w.namespace+":executor1", "executor1", []rbacv1.PolicyRule{
+		{APIGroups: []string{rbacv1.GroupName}, Resources: []string{"clusterroles"}, Verbs: []string{"get", "create", "update", "patch", "delete"}},
+	})
+	w.grant("system:serviceaccount:"+w.namespace+":"+w.namespace+"-agent", "checks", []rbacv1.PolicyRule{
+		{APIGroups: []string{"authentication.k8s.io"}, Resources: []string{"serviceaccounts"}, Verbs: []string{"impersonate:serviceaccount"}},
+		{APIGroups: []string{rbacv1.GroupName}, Resources: []string{"clusterroles"}, Verbs: []string{"impersonate-on:serviceaccount:create"}},
+	})
+	return config
+}
+
 // says waits until Applied of manifest i of the spy is False, with a reason and the end of a message.
 func (r *rawSource) says(i int, reason, end string) {
 	r.Helper()

@@ -8,8 +8,12 @@ import (
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
@@ -17,6 +21,7 @@ import (
 	"github.com/workwire/workwire/pkg/agent/internal/strategy"
 	"github.com/workwire/workwire/pkg/agent/internal/strategy/apply"
 	"github.com/workwire/workwire/pkg/agent/internal/strategy/ignore"
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
 
 // impersonator makes requests as an account.
@@ -88,9 +93,46 @@ func (e *Executor[K]) Clients(ctx context.Context, account Account, m *strategy.
 	case Escalates(m.Ref) && m.Ignored != nil && m.Ignored.Fields != nil:
 		return apply.Clients{}, &ignore.Error{Err: fmt.Errorf("%s grants rights, so that ignoreFields need a check by the API server of what is written as the executor %s; "+
 			"give the agent the verb impersonate on serviceaccounts, or remove ignoreFields", m.Ref, account)}
+	case Escalates(m.Ref) && m.Strategy != workv1.UpdateStrategyTypeCreateOnly: // which leaves the content of what exists
+		return apply.Clients{Verify: func(next *unstructured.Unstructured) error {
+			if grantsAsDeclared(m, next) {
+				return nil
+			}
+			return fmt.Errorf("%s has rules that its manifest does not declare, which only the API server can check as the executor %s; "+
+				"give the agent the verb impersonate on serviceaccounts, or declare all rules in the manifest", m.Ref, account)
+		}}, nil
 	default:
 		return apply.Clients{}, nil
 	}
+}
+
+// grantsAsDeclared reports whether next, which a role is to become, grants what its manifest declares, which [Executor.Check] has
+// checked. A manifest may leave out fields, which next then has from the live object. That of a binding cannot leave out
+// the role, which is never changed, and whoever may bind that chooses the subjects.
+func grantsAsDeclared(m *strategy.Manifest, next *unstructured.Unstructured) bool {
+	if m.Ref.Resource != "roles" && m.Ref.Resource != "clusterroles" {
+		return true
+	}
+	declared, err := grantsOf(m.Desired)
+	written, errWritten := grantsOf(next)
+	if err != nil || errWritten != nil {
+		return false
+	}
+	if m.Ref.Resource == "clusterroles" && aggregates(declared) {
+		return true // only who has all rights may create it; a controller writes the rules
+	}
+	return !aggregates(written) && equality.Semantic.DeepEqual(declared.Rules, written.Rules)
+}
+
+// grantsOf returns the fields of a Role or ClusterRole that grant rights.
+func grantsOf(role *unstructured.Unstructured) (grants rbacv1.ClusterRole, err error) {
+	fields := map[string]any{"rules": role.Object["rules"], "aggregationRule": role.Object["aggregationRule"]}
+	err = runtime.DefaultUnstructuredConverter.FromUnstructured(fields, &grants)
+	return grants, err
+}
+
+func aggregates(role rbacv1.ClusterRole) bool {
+	return role.AggregationRule != nil && len(role.AggregationRule.ClusterRoleSelectors) > 0
 }
 
 // creator returns the client that creates ref. The authorizer does not know the name of an object

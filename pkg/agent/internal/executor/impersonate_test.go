@@ -1,6 +1,7 @@
 package executor_test
 
 import (
+	"cmp"
 	"errors"
 	"strings"
 	"testing"
@@ -8,12 +9,15 @@ import (
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/yaml"
 
 	"github.com/workwire/workwire/pkg/agent/internal/executor"
 	"github.com/workwire/workwire/pkg/agent/internal/object"
 	"github.com/workwire/workwire/pkg/agent/internal/strategy"
 	"github.com/workwire/workwire/pkg/agent/internal/strategy/ignore"
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
 
 // user returns whom a client makes requests as; empty: the agent.
@@ -137,6 +141,63 @@ func TestWhatOnlyTheAPIServerCanCheck(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestRolesBecomeWhatTheyDeclare: an agent that may not impersonate writes no rules that the executor has not declared.
+func TestRolesBecomeWhatTheyDeclare(t *testing.T) {
+	const (
+		reads      = `rules: [{apiGroups: [""], resources: [pods], verbs: [get]}]`
+		all        = `rules: [{apiGroups: ["*"], resources: ["*"], verbs: ["*"]}]`
+		aggregates = `aggregationRule: {clusterRoleSelectors: [{matchLabels: {a: b}}]}`
+		label      = `metadata: {name: r, labels: {rbac.authorization.k8s.io/aggregate-to-view: "true"}}`
+	)
+	inBubble(t, false, false, func(c *clock) {
+		c.server.forbidImpersonation(true)
+		for name, test := range map[string]struct {
+			kind, declared, next string
+			strategy             workv1.UpdateStrategyType
+			want                 bool
+		}{
+			"as declared":                       {declared: reads, next: reads, want: true},
+			"neither has any":                   {declared: label, next: `rules: []`, want: true},
+			"rules are undeclared":              {declared: label, next: all},
+			"rules are null":                    {declared: `rules: null`, next: all},
+			"others":                            {declared: reads, next: all},
+			"by server-side apply":              {declared: label, next: all, strategy: workv1.UpdateStrategyTypeServerSideApply},
+			"of what only is created":           {declared: label, next: all, strategy: workv1.UpdateStrategyTypeCreateOnly, want: true},
+			"an aggregation is undeclared":      {declared: `rules: []`, next: `rules: [], ` + aggregates},
+			"an aggregation is declared":        {declared: aggregates, next: all + ", " + aggregates, want: true},
+			"an aggregation of nothing":         {declared: `aggregationRule: {}`, next: all},
+			"an aggregation, which no Role has": {kind: "Role", declared: aggregates, next: all},
+			"a Role as declared":                {kind: "Role", declared: reads, next: reads, want: true},
+			"a Role, undeclared":                {kind: "Role", declared: label, next: all},
+			"subjects are undeclared": {kind: "RoleBinding", declared: `roleRef: {kind: Role, name: r}`,
+				next: `roleRef: {kind: Role, name: r}, subjects: [{kind: Group, name: g}]`, want: true},
+		} {
+			ref := object.Ref{GroupVersionResource: rbacv1.SchemeGroupVersion.WithResource(strings.ToLower(cmp.Or(test.kind, "ClusterRole")) + "s"), Name: "r"}
+			m := &strategy.Manifest{Ref: ref, Strategy: cmp.Or(test.strategy, workv1.UpdateStrategyTypeUpdate), Desired: fields(t, test.declared)}
+			clients, err := c.checks.Clients(c.Context(), account, m)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if clients.Verify != nil {
+				err = clients.Verify(fields(t, test.next))
+			}
+			if (err == nil) != test.want || err != nil && !strings.Contains(err.Error(), "only the API server can check") {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	})
+}
+
+// fields returns an object of these, in YAML.
+func fields(t *testing.T, text string) *unstructured.Unstructured {
+	t.Helper()
+	obj := &unstructured.Unstructured{}
+	if err := yaml.Unmarshal([]byte("{"+text+"}"), &obj.Object); err != nil {
+		t.Fatal(err)
+	}
+	return obj
 }
 
 // TestReadsAreAskedOnce counts the requests for reading and writing.
