@@ -32,7 +32,7 @@ type clusterIndex struct {
 
 	mu           sync.Mutex
 	entries      map[wire.ClusterName]*entry // guarded by mu
-	unregistered int                         // guarded by mu: entries that are strange
+	unregistered int                         // guarded by mu: entries that never had a ManagedCluster
 	online       bool                        // guarded by mu: the hub is connected
 	offlineSince time.Time                   // guarded by mu: zero: online, or nobody vouches already
 	census       census                      // guarded by mu: the sum of the votes of entries
@@ -76,9 +76,9 @@ type entry struct {
 	aboutWritten time.Time
 }
 
-// strange reports whether the cluster never had a ManagedCluster. Whoever may connect makes as many of these as they like; of the
+// neverRegistered reports whether the cluster never had a ManagedCluster. Whoever may connect makes as many of these as they like; of the
 // deleted ones, which stay known, there are as many as somebody has made and deleted.
-func (e *entry) strange() bool { return !e.registered && !e.removed }
+func (e *entry) neverRegistered() bool { return !e.registered && !e.removed }
 
 func newClusterIndex(p policy, m *metrics, clusters latestClusters, works *works.Cache, add func(wire.ClusterName)) *clusterIndex {
 	return &clusterIndex{
@@ -279,7 +279,7 @@ func (x *clusterIndex) tick(now time.Time) (probe []wire.ClusterName, next time.
 		return nil, x.next
 	}
 	for name, e := range x.entries {
-		if e.strange() && now.Sub(e.touched) > unregisteredTimeout {
+		if e.neverRegistered() && now.Sub(e.touched) > unregisteredTimeout {
 			delete(x.entries, name)
 			x.unregistered--
 			continue
@@ -327,7 +327,7 @@ func (x *clusterIndex) clusterChanged(name wire.ClusterName, after *clusterv1.Ma
 		return false
 	}
 	if !e.registered {
-		if e.strange() {
+		if e.neverRegistered() {
 			x.unregistered--
 		}
 		e.registered = true
@@ -365,7 +365,7 @@ func (x *clusterIndex) forget(name wire.ClusterName, now time.Time) {
 	if !ok {
 		return
 	}
-	if e.strange() {
+	if e.neverRegistered() {
 		x.unregistered--
 	}
 	e.registered = false
@@ -385,7 +385,7 @@ func (x *clusterIndex) removed(name wire.ClusterName, now time.Time) {
 
 // unregister notes that e has no ManagedCluster any more, and forgets what only one would show. mu is held.
 func (x *clusterIndex) unregister(e *entry) {
-	if e.strange() {
+	if e.neverRegistered() {
 		x.unregistered--
 	}
 	e.registered, e.removed, e.spoken = false, true, false

@@ -228,7 +228,7 @@ func TestUnregisteredClusters(t *testing.T) {
 }
 
 // However many ManagedClusters were deleted, new clusters are remembered. What the old ones said is not.
-func TestDeletedClustersAreNoStrangers(t *testing.T) {
+func TestDeletedClustersDoNotCount(t *testing.T) {
 	x := newTestIndex(registering)
 	for i := range maxUnregistered {
 		name := fmt.Sprint("old", i)
