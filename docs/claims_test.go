@@ -12,11 +12,14 @@ import (
 )
 
 var (
-	testName = regexp.MustCompile("(?:`([a-z][a-zA-Z0-9/]*)` )?\\b((?:Test|Fuzz)[A-Z][A-Za-z0-9]*)")
+	testName = regexp.MustCompile("\\b(?:Test|Fuzz)[A-Z][A-Za-z0-9]*")
+	// Tests with their package: "`package` TestA, TestB", "`TestA`, `TestB` and `TestC` in `package`".
+	after    = regexp.MustCompile("`([a-z][a-zA-Z0-9/-]*)` ((?:(?:Test|Fuzz)[A-Z][A-Za-z0-9]*)(?:(?:, | and )(?:Test|Fuzz)[A-Z][A-Za-z0-9]*)*)")
+	before   = regexp.MustCompile("((?:`(?:Test|Fuzz)[A-Z][A-Za-z0-9/_]*`(?:, | and )?)+) in `([a-z][a-zA-Z0-9/-]*)`")
 	testFunc = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)[A-Z][A-Za-z0-9]*)\(`)
 )
 
-// TestNamedTests looks up every test that a page names, in the package that stands before it.
+// TestNamedTests looks up every test that a page names, in the package that stands before or after it.
 func TestNamedTests(t *testing.T) {
 	folders := map[string][]string{} // of each test
 	walk(t, ".go", func(path, text string) {
@@ -26,20 +29,35 @@ func TestNamedTests(t *testing.T) {
 			}
 		}
 	})
-	found := 0
+	found, placed := 0, 0
 	walk(t, ".md", func(path, text string) {
 		if filepath.Dir(path) != "../docs" {
 			return
 		}
-		for _, m := range testName.FindAllStringSubmatch(strings.ReplaceAll(text, "\n", " "), -1) {
+		text = strings.ReplaceAll(text, "\n", " ")
+		for _, name := range testName.FindAllString(text, -1) {
 			found++
-			if len(folders[m[2]]) == 0 || m[1] != "" && !slices.Contains(folders[m[2]], m[1]) {
-				t.Errorf("%s names %s of %q, which is in %q", path, m[2], m[1], folders[m[2]])
+			if len(folders[name]) == 0 {
+				t.Errorf("%s names %s, which is nowhere", path, name)
 			}
 		}
+		in := func(folder, list string) {
+			for _, name := range testName.FindAllString(list, -1) {
+				placed++
+				if !slices.Contains(folders[name], folder) {
+					t.Errorf("%s names %s in %q, which is in %q", path, name, folder, folders[name])
+				}
+			}
+		}
+		for _, m := range after.FindAllStringSubmatch(text, -1) {
+			in(m[1], m[2])
+		}
+		for _, m := range before.FindAllStringSubmatch(text, -1) {
+			in(m[2], m[1])
+		}
 	})
-	if found < 50 {
-		t.Errorf("only %d tests found: is the pattern right?", found)
+	if found < 50 || placed < 300 {
+		t.Errorf("only %d tests found, and %d with their package: are the patterns right?", found, placed)
 	}
 }
 

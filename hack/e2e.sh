@@ -159,8 +159,8 @@ status=0
 # The access rules of RabbitMQ need its image, the tests of packages have none.
 run broker -test.timeout=10m -test.run='TestAccess/rabbitmq|TestRabbitMQ' || status=$?
 if ! run e2e -test.v -test.timeout=30m -test.parallel=2 -test.run="${E2E_RUN:-.}"; then
-	failed=$(sed -n 's/^--- FAIL: \(Test[A-Za-z]*\) .*/\1/p' "$work/output" | paste -sd'|')
-	[ -n "$failed" ] || exit 1 # none has ended
+	failed=$(sed -n 's/^--- FAIL: \(Test[A-Za-z0-9]*\) .*/\1/p' "$work/output" | paste -sd'|')
+	[ -n "$failed" ] && ! grep -q '^panic: ' "$work/output" || exit 1 # others have not ended
 	echo "e2e: failed beside others: $failed; once more, each alone"
 	run e2e -test.v -test.timeout=30m -test.parallel=1 -test.run="^($failed)\$" || status=$?
 	[ "$status" != 0 ] || echo "e2e: failed beside others and passed alone: $failed"

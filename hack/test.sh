@@ -35,6 +35,7 @@ beside=(
 	"go test $flags -p 1 ${programs[*]}"
 	"go test -C controlplane $flags -count=1 $controlplane"
 	"go test -C test/bench $flags ./..."
+	"go test -C test/sim/replay $flags ."
 )
 export CONTROLPLANE_BIN=$PWD/bin/controlplane
 if [ "$mode" = --alone ]; then

@@ -139,6 +139,7 @@ type test struct {
 type pkg struct {
 	tests                   map[string]*test // "" is the package itself
 	passed, failed, skipped int
+	panicked                bool
 }
 
 // report counts and prints. One goroutine calls it.
@@ -235,6 +236,7 @@ func (r *report) add(e event) bool {
 	}
 	if e.Action == "output" {
 		t.output.WriteString(e.Output)
+		p.panicked = p.panicked || died.MatchString(e.Output)
 	}
 	if e.Test == "" {
 		return r.endPackage(p, e)
@@ -260,6 +262,9 @@ func (r *report) add(e event) bool {
 	delete(p.tests, e.Test)
 	return e.Action == "fail"
 }
+
+// died matches what a process says that ends before its tests.
+var died = regexp.MustCompile(`^(panic|fatal error): `)
 
 // says matches the first line of what a test has said itself, and of a data race.
 var says = regexp.MustCompile(`(?m)^ +\w+\.go:\d+: .*\n|^.*(?:DATA RACE|race detected).*\n|^panic: .*\n`)
@@ -312,7 +317,8 @@ func (r *report) endPackage(p *pkg, e event) bool {
 		return false
 	}
 	r.packages++
-	if verdict == "FAIL" && p.failed == 0 { // it did not build, or its process died
+	if left := slices.DeleteFunc(slices.Collect(maps.Keys(p.tests)), func(name string) bool { return name == "" }); verdict == "FAIL" && (p.failed == 0 || p.panicked || len(left) > 0) {
+		// It did not build, or its process died: tests that had not begun ran nowhere.
 		r.broken++
 		r.blamed[e.command] = true
 		for _, name := range slices.Sorted(maps.Keys(p.tests)) {

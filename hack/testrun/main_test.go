@@ -115,4 +115,12 @@ func TestSecondAttempt(t *testing.T) {
 	if r, _ := fed(`{"Action":"run","Package":"p/a","Test":"TestPanics"}` + "\n" + ended); len(r.again()) != 0 {
 		t.Error("a package whose process died runs again")
 	}
+	const panics = `{"Action":"output","Package":"p/a","Test":"TestPanics","Output":"panic: no\n"}` + "\n" + `{"Action":"fail","Package":"p/a","Test":"TestPanics"}` + "\n"
+	if r, _ := fed(panics + ended); len(r.again()) != 0 {
+		t.Error("a package in which a test panicked runs again, without the tests that had not begun")
+	}
+	const failed = `{"Action":"fail","Package":"p/a","Test":"TestFails"}` + "\n" + `{"Action":"run","Package":"p/a","Test":"TestNotEnded"}` + "\n"
+	if r, _ := fed(failed + ended); len(r.again()) != 0 {
+		t.Error("a package of which a test has not ended runs again, without the tests that had not begun")
+	}
 }

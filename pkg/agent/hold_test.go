@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -156,6 +157,24 @@ func TestDeletedAppliedManifestWorkReleases(t *testing.T) {
 	raw.reported("uid-1", 0, workv1.WorkDeleted)
 	raw.data("a", "")
 	raw.noneApplied()
+}
+
+// TestRecordedDeletionsWithoutMetadata: a source of Open Cluster Management may leave out the metadata of deletions. However many it records,
+// they are carried out at once.
+func TestRecordedDeletionsWithoutMetadata(t *testing.T) {
+	raw := newWorld(t).rawSource("hub1")
+	uids := []types.UID{"uid-0", "uid-1", "uid-2", "uid-3"}
+	for i, uid := range uids {
+		raw.send(raw.spec(fmt.Sprint("web", i), uid, 1, configMap(fmt.Sprint("a", i), "1")), nil)
+		raw.reported(uid, 1, workv1.WorkApplied)
+	}
+	began := time.Now()
+	for _, uid := range uids {
+		raw.delete(uid, 2)
+		raw.reported(uid, 0, workv1.WorkDeleted)
+	}
+	raw.noneApplied()
+	t.Logf("%d deletions took %s", len(uids), time.Since(began).Round(time.Millisecond))
 }
 
 // disown publishes that the source does not know a work.

@@ -230,12 +230,14 @@ func TestShortAbsence(t *testing.T) {
 		t.Error("tainted within the grace")
 	}
 	a.says(true, a.clusters[0])
-	written := a.requests.Counts(kit.Request.Writes, kit.On("placementdecisions", "placementdecisions/status", "placements/status", "manifestworks",
-		"manifestworkreplicasets/status"))
-	if len(written) > 0 {
+	decisions := []string{"placementdecisions", "placementdecisions/status", "placements/status"}
+	if written := a.requests.Counts(kit.Request.Writes, kit.On(append(decisions, "manifestworks", "manifestworkreplicasets/status")...)); len(written) > 0 {
 		t.Errorf("the absence caused %v", written)
 	}
-	a.reconciled()
+	a.reconciled() // of works and the set alone
+	if written := a.requests.Counts(kit.Request.Writes, kit.On(decisions...)); len(written) > 0 {
+		t.Errorf("the absence, or its end, caused %v", written)
+	}
 	a.unchanged("after 3 s", before)
 }
 

@@ -68,7 +68,7 @@ func Decide(held *Entry, in *wire.Spec) Verdict {
 			return Unknown
 		case held.Deleting != nil && held.Generation == in.Generation:
 			return Same
-		case held.Deleting != nil || !in.NoMetadata:
+		case held.Deleting != nil || !in.NoMetadata || recorded(held, in):
 			return Deletion
 		case held.Hold != nil:
 			return Same
@@ -93,6 +93,12 @@ func Decide(held *Entry, in *wire.Spec) Verdict {
 	default:
 		return Replaced
 	}
+}
+
+// recorded reports whether a deletion without metadata is one that the source has recorded. A source that announces no identity says by the
+// action which is which; ours publishes again, by the same action, what it does not know any more.
+func recorded(held *Entry, in *wire.Spec) bool {
+	return in.Action == wire.Delete && in.SourceIdentity == "" && held.SourceIdentity == ""
 }
 
 // DecideRefusal returns the effect of a spec that could not be decoded on held, the work that it

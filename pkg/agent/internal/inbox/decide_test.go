@@ -47,8 +47,14 @@ func holding(names ...string) func(*wire.Spec) {
 // deleting makes the event a deletion.
 func deleting(in *wire.Spec) {
 	in.Action, in.Bundle = wire.Delete, nil
+	if in.NoMetadata {
+		in.Action = wire.ResyncResponse // to a question about what it does not have
+	}
 	in.DeletionTimestamp = &metav1.Time{Time: dusk}
 }
+
+// unasked has a source send a deletion by itself.
+func unasked(in *wire.Spec) { in.Action = wire.Delete }
 
 // bare takes the metadata away, as a source does for an id it does not have.
 func bare(in *wire.Spec) {
@@ -133,6 +139,11 @@ func TestDecide(t *testing.T) {
 		{"deletion of a later generation", []any{spec("a", 2)}, spec("a", 3, deleting), inbox.Deletion},
 		{"deletion of an earlier generation", []any{spec("a", 2)}, spec("a", 1, deleting), inbox.Deletion},
 		{"bare deletion", []any{spec("a", 2)}, spec("a", 2, bare, deleting), inbox.Disowned},
+		{"bare deletion, unasked", []any{spec("a", 2)}, spec("a", 2, bare, deleting, unasked), inbox.Deletion},
+		{"bare deletion, unasked, of a source with an identity", []any{spec("a", 2, of("one"))}, spec("a", 2, bare, deleting, unasked, of("one")), inbox.Disowned},
+		{"bare deletion, unasked, of another identity", []any{spec("a", 2, of("one"))}, spec("a", 2, bare, deleting, unasked, of("two")), inbox.Held},
+		{"bare deletion, unasked, no identity any more", []any{spec("a", 2, of("one"))}, spec("a", 2, bare, deleting, unasked), inbox.Disowned},
+		{"bare deletion, unasked, an identity at last", []any{spec("a", 2)}, spec("a", 2, bare, deleting, unasked, of("two")), inbox.Disowned},
 		{"bare deletion, same identity", []any{spec("a", 2, of("one"))}, spec("a", 2, bare, deleting, of("one")), inbox.Disowned},
 		{"bare deletion, another identity", []any{spec("a", 2, of("one"))}, spec("a", 2, bare, deleting, of("two")), inbox.Held},
 		{"bare deletion, an identity at last", []any{spec("a", 2)}, spec("a", 2, bare, deleting, of("two")), inbox.Disowned},
