@@ -33,7 +33,7 @@ type File[T any] struct {
 	logger     *slog.Logger
 
 	mu      sync.Mutex
-	stamp   filestamp.Stamp
+	stamp   filestamp.Stamp // of the content that was read last; zero if the file could not be read since
 	checked time.Time
 	value   T
 	changes int
@@ -67,20 +67,22 @@ func open[T any](path, what string, maxSize int64, parse func([]byte) (T, error)
 	f := &File[T]{path: path, what: what, parse: parse, maxSize: maxSize, logger: logger}
 	stamp, err := stampOf(path, maxSize)
 	if err == nil {
-		err = f.read()
+		err = f.read(stamp)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read the %s %s: %w", what, path, err)
 	}
-	f.stamp, f.checked = stamp, time.Now()
+	f.checked = time.Now()
 	return f, nil
 }
 
-func (f *File[T]) read() error {
+// read reads the file, whose stamp was this one.
+func (f *File[T]) read(stamp filestamp.Stamp) error {
 	data, err := os.ReadFile(f.path)
 	if err != nil {
 		return err
 	}
+	f.stamp = stamp
 	value, err := f.parse(data)
 	if err == nil {
 		f.value = value
@@ -121,14 +123,15 @@ func (f *File[T]) refresh() {
 	if err == nil && stamp == f.stamp {
 		return
 	}
+	f.stamp = filestamp.Stamp{} // a file that becomes readable may have the same stamp
 	if err == nil {
-		err = f.read()
+		err = f.read(stamp)
 	}
 	switch {
 	case err == nil:
 		f.logger.Info("file read again", "file", f.path, "content", f.what)
-	case stamp != f.stamp:
+	case f.err == nil || f.err.Error() != err.Error():
 		f.logger.Error("file cannot be read, its last valid content stays in use", "file", f.path, "content", f.what, "error", err)
 	}
-	f.stamp, f.err = stamp, err
+	f.err = err
 }

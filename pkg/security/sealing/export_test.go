@@ -1,9 +1,6 @@
 package sealing
 
-import (
-	"github.com/workwire/workwire/pkg/runtime/filestamp"
-	"github.com/workwire/workwire/pkg/wire"
-)
+import "github.com/workwire/workwire/pkg/wire"
 
 // Fault returns why the file of a cluster, as it is now, cannot be used.
 func (s *Sealer) Fault(cluster wire.ClusterName) error {
@@ -16,6 +13,5 @@ func (s *Sealer) Fault(cluster wire.ClusterName) error {
 func (s *Sealer) Removed(cluster wire.ClusterName) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	known, ok := s.keys[cluster]
-	return ok && known.stamp == filestamp.Stamp{}
+	return s.keys[cluster].gone
 }

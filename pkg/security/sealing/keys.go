@@ -62,9 +62,10 @@ type Sealer struct {
 
 // clusterKey is what is known of the key of a cluster.
 type clusterKey struct {
-	stamp filestamp.Stamp
-	key   *PublicKey // nil if no valid one was read yet
-	err   error      // why the file, as it is now, cannot be used
+	stamp filestamp.Stamp // of the content that was read last; zero if the file could not be read since
+	key   *PublicKey      // nil if no valid one was read yet
+	err   error           // why the file, as it is now, cannot be used
+	gone  bool            // there is no file any more
 }
 
 // NewSealer reads the keys. A file that cannot be used is no error: the cluster gets nothing.
@@ -220,9 +221,9 @@ func (s *Sealer) refresh() (changed []wire.ClusterName, err error) {
 		s.set(cluster, now)
 	}
 	for cluster, before := range former {
-		if !seen[cluster] && before.stamp != (filestamp.Stamp{}) {
+		if !seen[cluster] && !before.gone {
 			s.config.Logger.Warn("the file with the key of a cluster is gone; its specs stay sealed to that key until the next start", "cluster", cluster)
-			before.stamp = filestamp.Stamp{}
+			before.stamp, before.gone = filestamp.Stamp{}, true
 			s.set(cluster, before)
 		}
 	}
@@ -243,10 +244,15 @@ func (s *Sealer) read(name string, before clusterKey) clusterKey {
 	if err == nil && stamp == before.stamp {
 		return before
 	}
-	now := clusterKey{stamp: stamp, key: before.key}
+	now := clusterKey{key: before.key}
+	var data []byte
+	if err == nil {
+		data, err = os.ReadFile(path)
+	}
 	var key PublicKey
 	if err == nil {
-		key, err = readKey(path)
+		now.stamp = stamp // not before: a file that becomes readable may have the same one
+		key, err = ParsePublicKey(data)
 	}
 	if err != nil {
 		if now.err = before.err; now.err == nil || now.err.Error() != err.Error() {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -221,11 +222,11 @@ func must(data []byte, err error) []byte {
 	return data
 }
 
-// TestKeyFilesChange: a new key is used and reported; a key that is damaged or removed stays in use,
+// TestKeyFilesChange: a new key is used and reported; a key that is damaged, not readable or removed stays in use,
 // so that nothing goes out in clear by mistake.
 func TestKeyFilesChange(t *testing.T) {
 	t.Parallel()
-	first, second := newKey(t), newKey(t)
+	first, second, third := newKey(t), newKey(t), newKey(t)
 	dir := t.TempDir()
 	path := filepath.Join(dir, "c1.pub")
 	sealer, err := sealing.NewSealer(sealing.SealerConfig{Dir: dir, Secret: secretOf, Interval: time.Millisecond, Logger: kit.Logger(t)})
@@ -256,9 +257,17 @@ func TestKeyFilesChange(t *testing.T) {
 	replace(t, path, []byte("damaged"))
 	kit.True(t, "the damaged file is noticed", func() bool { return sealer.Fault("c1") != nil })
 	opens(second)
+	repair := kit.Unreadable(t, path, third.Public().PEM())
+	kit.True(t, "the unreadable file is noticed", func() bool { return errors.Is(sealer.Fault("c1"), syscall.EISDIR) })
+	opens(second)
+	repair()
+	kit.Receive(t, "the key of the file that is readable again", changed)
+	opens(third)
+	kit.Unreadable(t, path, nil)
+	kit.True(t, "the unreadable file is noticed", func() bool { return sealer.Fault("c1") != nil })
 	kit.NoError(t, os.Remove(path))
 	kit.True(t, "the removal is noticed", func() bool { return sealer.Removed("c1") })
-	opens(second)
+	opens(third)
 }
 
 // replace replaces a file as a whole.
