@@ -22,6 +22,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -41,6 +42,9 @@ const (
 	// removalGrace is how long discovery is not trusted for a kind whose CustomResourceDefinition
 	// was deleted. Discovery lags behind by less than this.
 	removalGrace = 15 * time.Second
+	// maxDiscovered is how many groups and versions are known before those that the cluster does not
+	// serve are forgotten: sources may name any.
+	maxDiscovered = 1024
 )
 
 // Config configures [New].
@@ -173,6 +177,7 @@ func (m *Mapper) lookup(gvk schema.GroupVersionKind) (*meta.RESTMapping, *discov
 	}
 	known := m.discovered[gvk.GroupVersion()]
 	if known == nil {
+		m.prune()
 		known = &discovery{request: make(chan struct{}, 1)}
 		m.discovered[gvk.GroupVersion()] = known
 	}
@@ -188,6 +193,16 @@ func (m *Mapper) lookup(gvk schema.GroupVersionKind) (*meta.RESTMapping, *discov
 	}
 }
 
+// prune makes room for a group and version. m.mu must be held.
+func (m *Mapper) prune() {
+	if len(m.discovered) < maxDiscovered {
+		return
+	}
+	maps.DeleteFunc(m.discovered, func(_ schema.GroupVersion, known *discovery) bool {
+		return known.kinds == nil && len(known.request) == 0
+	})
+}
+
 // discover fetches the resources of a group and version into its entry.
 func (m *Mapper) discover(ctx context.Context, gv schema.GroupVersion, entry *discovery) {
 	found, err := m.fetch(ctx, gv)
@@ -196,6 +211,7 @@ func (m *Mapper) discover(ctx context.Context, gv schema.GroupVersion, entry *di
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.discovered[gv] = entry // prune may have dropped it before its request began
 	entry.asked, entry.err = m.config.Clock.Now(), err
 	if err == nil {
 		entry.kinds = found

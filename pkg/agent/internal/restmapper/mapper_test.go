@@ -76,7 +76,7 @@ func newFake(t *testing.T) (*discovery, *testclock.FakeClock, *restmapper.Mapper
 	server := httptest.NewServer(fake)
 	t.Cleanup(server.Close)
 	clock := testclock.NewFakeClock(time.Unix(1_000_000, 0))
-	return fake, clock, newMapper(t, restmapper.Config{Client: kit.RESTClient(t, &rest.Config{Host: server.URL}), Clock: clock})
+	return fake, clock, newMapper(t, restmapper.Config{Client: kit.RESTClient(t, &rest.Config{Host: server.URL, QPS: -1}), Clock: clock})
 }
 
 var (
@@ -147,6 +147,26 @@ func TestMissesAreRationed(t *testing.T) {
 	ask(3, false)
 	mapper.Forget(widget.GroupVersion())
 	ask(4, false)
+}
+
+// Groups that sources make up are forgotten, those that the cluster serves are not.
+func TestGroupsAreForgotten(t *testing.T) {
+	fake, clock, mapper := newFake(t)
+	_, err := mapper.RESTMapping(t.Context(), configMap)
+	kit.NoError(t, err)
+	for n := range 5000 {
+		unknown := schema.GroupVersionKind{Group: fmt.Sprintf("g%d.example.com", n), Version: "v1", Kind: "Widget"}
+		if _, err := mapper.RESTMapping(t.Context(), unknown); !isUnknown(err) {
+			t.Fatal(err)
+		}
+		if known := mapper.Discovered(); known > 1024 {
+			t.Fatalf("after %d groups, %d are known", n+1, known)
+		}
+		clock.Step(time.Millisecond)
+	}
+	if _, err := mapper.RESTMapping(t.Context(), configMap); err != nil || fake.requests.Load() != 5001 {
+		t.Errorf("%d requests, error %v", fake.requests.Load(), err)
+	}
 }
 
 func TestErrorsAreNotUnknownKinds(t *testing.T) {

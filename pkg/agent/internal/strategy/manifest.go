@@ -18,11 +18,13 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/workwire/workwire/pkg/agent/internal/budget"
 	"github.com/workwire/workwire/pkg/agent/internal/object"
@@ -185,8 +187,17 @@ func validateIdentity(desired *unstructured.Unstructured) error {
 	case desired.GetName() == "":
 		return errors.New("name must be set in manifest")
 	}
-	if _, err := schema.ParseGroupVersion(desired.GetAPIVersion()); err != nil {
+	gv, err := schema.ParseGroupVersion(desired.GetAPIVersion())
+	if err != nil {
 		return fmt.Errorf("apiVersion: %w", err)
+	}
+	// Both become parts of the path of requests, where ".." would lead elsewhere.
+	faults := validation.IsDNS1035Label(gv.Version)
+	if gv.Group != "" {
+		faults = append(validation.IsDNS1123Subdomain(gv.Group), faults...)
+	}
+	if len(faults) > 0 {
+		return fmt.Errorf("apiVersion %q: %s", desired.GetAPIVersion(), strings.Join(faults, "; "))
 	}
 	return nil
 }

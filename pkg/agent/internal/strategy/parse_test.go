@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/workwire/workwire/pkg/agent/internal/object"
 	"github.com/workwire/workwire/pkg/agent/internal/strategy"
@@ -93,6 +94,22 @@ func TestParseManifests(t *testing.T) {
 	var kind *meta.NoKindMatchError
 	if !errors.As(unknown.Err, &kind) || kind.GroupKind.Kind != "Widget" {
 		t.Errorf("the error of an unknown kind is %#v", unknown.Err)
+	}
+}
+
+// An apiVersion that cannot be one is not looked up: its parts become a path.
+func TestParseInvalidAPIVersion(t *testing.T) {
+	for _, apiVersion := range []string{
+		"../metrics", "..", "apps/..", "apps/", "/", "./v1", "Apps/v1", "apps/v1?x=y", "a b/v1", "apps/v1/x", strings.Repeat("g", 254) + "/v1",
+	} {
+		manifest := fmt.Sprintf(`{"apiVersion":%q,"kind":"ConfigMap","metadata":{"namespace":"ns","name":"c"}}`, apiVersion)
+		got := strategy.Parse(nil, strategytest.Spec(manifest), func(kind schema.GroupVersionKind) (*meta.RESTMapping, error) {
+			t.Errorf("%s is looked up as %s", apiVersion, kind)
+			return strategytest.Mapping(kind)
+		})[0]
+		if !strings.HasPrefix(strategytest.ErrorText(got.Err), "apiVersion") {
+			t.Errorf("error of %s is %v", apiVersion, got.Err)
+		}
 	}
 }
 
