@@ -52,6 +52,8 @@ func (r *runner) serveConnections(ctx context.Context) {
 func (r *runner) serve(ctx context.Context, c *connection) {
 	connCtx, lost := context.WithCancel(ctx)
 	defer lost()
+	r.serving.Store(c)
+	defer r.serving.Store(nil)
 	var group sync.WaitGroup
 	group.Go(c.session.sendAcks)
 	group.Go(func() {
@@ -65,9 +67,9 @@ func (r *runner) serve(ctx context.Context, c *connection) {
 	<-c.session.lost
 	if subscribed {
 		r.reportLost(ctx, c)
-	} else if ctx.Err() == nil {
+	} else if reason := c.session.lossReason(); ctx.Err() == nil && !errors.Is(reason, errCertificates) {
 		r.metrics.failures.WithLabelValues(failureLost).Inc()
-		level, args := r.failures.next("serve", c.session.lossReason())
+		level, args := r.failures.next("serve", reason)
 		r.cfg.Logger.Log(ctx, level, "connection lost before the subscriptions were granted, reconnecting", args...)
 	}
 	group.Wait()
@@ -163,6 +165,7 @@ func (r *runner) subscribeOnce(ctx context.Context, c *connection) error {
 
 // disconnect ends the connection for this reason, once the publishes in flight are acknowledged.
 func (r *runner) disconnect(ctx context.Context, c *connection, reason error) {
+	r.serving.CompareAndSwap(c, nil)
 	r.current.CompareAndSwap(c, nil)
 	ctx, cancel := context.WithTimeout(ctx, drainTimeout)
 	defer cancel()
@@ -174,7 +177,7 @@ func (r *runner) disconnect(ctx context.Context, c *connection, reason error) {
 }
 
 // watchCertificates reconnects when the certificate files have changed and are valid, until ctx
-// ends.
+// ends. A connection whose subscriptions are refused is watched too: it may be for its certificate.
 func (r *runner) watchCertificates(ctx context.Context) {
 	ticker := time.NewTicker(r.cfg.ReloadInterval)
 	defer ticker.Stop()
@@ -185,8 +188,8 @@ func (r *runner) watchCertificates(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		c := r.current.Load()
-		if c == nil {
+		c := r.serving.Load()
+		if c == nil || c.session.isLost() {
 			continue
 		}
 		certs, err := r.cfg.Broker.Certificates()

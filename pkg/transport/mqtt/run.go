@@ -37,6 +37,7 @@ type runner struct {
 
 	dialed      atomic.Pointer[connection] // the latest; set by the goroutine of autopaho
 	connections chan *connection           // established ones
+	serving     atomic.Pointer[connection] // the established one, also before its subscriptions are granted; else nil
 	backoff     reconnectBackoff           // owned by the goroutine of autopaho
 
 	failures failureLog

@@ -160,6 +160,48 @@ func TestCertificatesRotate(t *testing.T) {
 	}
 }
 
+// secured makes the TLS handshake of a broker whose certificate ca signs, answers CONNECT, and returns the serial number of the
+// client's certificate.
+func (c *fakeConn) secured(t *testing.T, ca *authority) (secured *fakeConn, serial int64) {
+	t.Helper()
+	pair, err := tls.X509KeyPair(ca.issue("broker", "", 2))
+	kit.NoError(t, err)
+	server := tls.Server(c.Conn, &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAnyClientCert})
+	secured = &fakeConn{server, t}
+	read[*packets.Connect](secured)
+	secured.send(&packets.Connack{Properties: &packets.Properties{}})
+	return secured, server.ConnectionState().PeerCertificates[0].SerialNumber.Int64()
+}
+
+// A certificate is replaced because the broker refuses its owner the subscriptions.
+func TestCertificateWithoutRights(t *testing.T) {
+	ca, dir, log := newAuthority(t), folder{t, t.TempDir()}, &logs{}
+	b := startFake(t)
+	cert, key := ca.issue("wrong", "agents", 3)
+	certFile, keyFile := dir.write("tls.crt", cert), dir.write("tls.key", key)
+	c := transporttest.Start(t, client(t, b.addr, "cluster1", func(c *mqtt.Config) {
+		log.into(c)
+		c.Broker = config.Config{BrokerHost: b.addr, CA: config.PEM{Data: ca.pem}, ClientCert: config.PEM{File: certFile}, ClientKey: config.PEM{File: keyFile}}
+		c.ReloadInterval = 10 * time.Millisecond
+	}), "a")
+	conn, _ := b.next(t).secured(t, ca)
+	s := read[*packets.Subscribe](conn)
+	conn.send(&packets.Suback{PacketID: s.PacketID, Properties: &packets.Properties{}, Reasons: []byte{0x87}})
+	kit.True(t, "the refusal to be logged", func() bool { return log.count("subscribe failed") > 0 })
+	cert, key = ca.issue("cluster1", "agents", 4)
+	dir.write("tls.crt", cert)
+	dir.write("tls.key", key)
+	conn, serial := b.next(t).secured(t, ca)
+	if serial != 4 {
+		t.Errorf("the client connects again with certificate %d", serial)
+	}
+	conn.grant()
+	c.WaitConnected()
+	if len(c.Lost) != 0 || log.count("before the subscriptions were granted") != 0 || log.count("certificate files have changed") != 1 {
+		t.Errorf("lost %d times, log is:\n%s", len(c.Lost), log)
+	}
+}
+
 // At every connect the files are used as they are then, the password file too.
 func TestFilesReadAtConnect(t *testing.T) {
 	ca, dir := newAuthority(t), folder{t, t.TempDir()}
