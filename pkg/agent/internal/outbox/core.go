@@ -209,8 +209,8 @@ func (c *core) resync(r *wire.StatusResync, now time.Time) {
 	}
 	for _, uid := range r.Answer(hash, all) {
 		w := works[uid]
-		if w.state == publishing && w.inFlight == w.want {
-			continue // the status in flight is the answer
+		if w.state == publishing && w.inFlight == w.want && !w.based {
+			continue // the status in flight is the answer; a delta is none, as the source may lack its base
 		}
 		w.missed(now)
 		w.resync = true
@@ -277,6 +277,7 @@ func (c *core) next(now time.Time) (a *attempt, idle bool, again time.Time) {
 	} else if a.accepts.StatusDeltas {
 		a.base, a.baseHash = w.deltaBase(now)
 	}
+	w.based = a.base != ""
 	c.inFlight++
 	return a, false, again
 }
@@ -295,7 +296,7 @@ func (c *core) complete(a *attempt, err error, now time.Time) (r result) {
 	c.inFlight--
 	c.ready = true
 	w := a.work
-	w.state, w.inFlight = idle, version{}
+	w.state, w.inFlight, w.based = idle, version{}, false
 	if err == nil {
 		c.stats.Bytes += uint64(a.size)
 		c.uplink.Reserve("", quota.Cost{quota.Bytes: float64(a.size)}, now)

@@ -117,6 +117,27 @@ func TestDeltaIsFromWhatWasAcknowledged(t *testing.T) {
 	})
 }
 
+// A source that could not use a delta cannot use the next one either, which was on its way when it asked.
+func TestDeltaIsNoAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan error)
+		r := start(t, &broker{answer: func(int, *wire.Status) error { return <-release }})
+		r.Accepts("hub", wire.Accepts{StatusDeltas: true})
+		set := func(n int64) { r.Set(key("a"), feedback(n)); synctest.Wait() }
+		for n := range int64(2) {
+			set(n + 1)
+			release <- nil
+			synctest.Wait()
+		}
+		set(3)
+		r.Resync(&wire.StatusResync{Source: "hub", Hashes: []wire.StatusVersion{{UID: "a", Hash: wire.NoStatus}}})
+		close(release)
+		r.tookValues(t, "two deltas and the answer", 2, 1, 2, 3, 3)
+		set(4)
+		r.tookValues(t, "after deltas that were not used", 0, 4)
+	})
+}
+
 // What is small, final, about a deletion, or changes most of a status is sent whole.
 func TestNoDelta(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -49,6 +49,7 @@ type work struct {
 	last     heldStatus // newest
 	want     version    // of last
 	inFlight version    // while publishing
+	based    bool       // inFlight may be sent as a delta
 	acked    version    // acknowledged last
 	sent     string     // hash of the form in which acked was sent
 	digest   uint64     // of digested
