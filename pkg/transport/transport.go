@@ -76,7 +76,7 @@ type Handler struct {
 
 	// Connected is called in its own goroutine after each connect, once all subscriptions are
 	// granted. ctx ends when the connection is lost; the transport waits for the call to return
-	// before it reports another connection. Optional.
+	// before it reports the loss. Optional.
 	Connected func(ctx context.Context, c Connection)
 
 	// Received is called for each message, in the order of arrival, and not concurrently. It must
@@ -86,7 +86,7 @@ type Handler struct {
 	Received func(ctx context.Context, m Message)
 
 	// Lost is called once for each connection that Connected was called for, with the reason, when
-	// the connection is lost or Run ends. It must not block. Optional.
+	// the connection is lost or Run ends, and Connected has returned. It must not block. Optional.
 	Lost func(reason error)
 }
 

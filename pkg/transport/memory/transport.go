@@ -94,11 +94,11 @@ func (t *Transport) Run(ctx context.Context, h transport.Handler) error {
 func (t *Transport) serve(ctx context.Context, h transport.Handler, c *connection, resumed bool) {
 	connCtx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	var group sync.WaitGroup
+	var group, connected sync.WaitGroup
 	t.limit.Store(int64(c.limit))
 	t.current.Store(c)
 	if h.Connected != nil {
-		group.Go(func() { h.Connected(connCtx, transport.Connection{Resumed: resumed, Limit: c.limit}) })
+		connected.Go(func() { h.Connected(connCtx, transport.Connection{Resumed: resumed, Limit: c.limit}) })
 	}
 	group.Go(func() { t.deliver(ctx, h, c) })
 	select {
@@ -109,6 +109,7 @@ func (t *Transport) serve(ctx context.Context, h transport.Handler, c *connectio
 	}
 	t.current.Store(nil)
 	cancel()
+	connected.Wait() // it may not even have begun
 	if h.Lost != nil {
 		h.Lost(c.reason)
 	}

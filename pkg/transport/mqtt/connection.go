@@ -48,13 +48,13 @@ func (r *runner) serveConnections(ctx context.Context) {
 }
 
 // serve subscribes and reports the connection. It returns when the connection is lost and the
-// handler's call has ended.
+// handler's calls have ended.
 func (r *runner) serve(ctx context.Context, c *connection) {
 	connCtx, lost := context.WithCancel(ctx)
 	defer lost()
 	r.serving.Store(c)
 	defer r.serving.Store(nil)
-	var group sync.WaitGroup
+	var group, connected sync.WaitGroup
 	group.Go(c.session.sendAcks)
 	group.Go(func() {
 		<-c.session.lost // autopaho disconnects when ctx ends
@@ -62,11 +62,11 @@ func (r *runner) serve(ctx context.Context, c *connection) {
 	})
 	subscribed := r.subscribe(connCtx, c)
 	if subscribed {
-		r.reportConnected(connCtx, c, &group)
+		r.reportConnected(connCtx, c, &connected)
 	}
 	<-c.session.lost
 	if subscribed {
-		r.reportLost(ctx, c)
+		r.reportLost(ctx, c, &connected)
 	} else if reason := c.session.lossReason(); ctx.Err() == nil && !errors.Is(reason, errCertificates) {
 		r.metrics.failures.WithLabelValues(failureLost).Inc()
 		level, args := r.failures.next("serve", reason)
@@ -75,7 +75,7 @@ func (r *runner) serve(ctx context.Context, c *connection) {
 	group.Wait()
 }
 
-func (r *runner) reportConnected(ctx context.Context, c *connection, group *sync.WaitGroup) {
+func (r *runner) reportConnected(ctx context.Context, c *connection, connected *sync.WaitGroup) {
 	r.limit.Store(int64(c.limit))
 	r.current.Store(c)
 	r.metrics.connected.Set(1)
@@ -84,11 +84,12 @@ func (r *runner) reportConnected(ctx context.Context, c *connection, group *sync
 	r.cfg.Logger.Info("connected to the broker", "brokerHost", c.endpoint.host, "clientID", r.cfg.ClientID,
 		"resumed", c.resumed, "maximumPacketSize", c.limit)
 	if r.handler.Connected != nil {
-		group.Go(func() { r.handler.Connected(ctx, transport.Connection{Resumed: c.resumed, Limit: c.limit}) })
+		connected.Go(func() { r.handler.Connected(ctx, transport.Connection{Resumed: c.resumed, Limit: c.limit}) })
 	}
 }
 
-func (r *runner) reportLost(ctx context.Context, c *connection) {
+// reportLost tells the handler once its call of Connected has returned: that may not even have begun.
+func (r *runner) reportLost(ctx context.Context, c *connection, connected *sync.WaitGroup) {
 	r.current.CompareAndSwap(c, nil)
 	r.metrics.connected.Set(0)
 	reason := c.session.lossReason()
@@ -102,6 +103,7 @@ func (r *runner) reportLost(ctx context.Context, c *connection) {
 		level, args := r.failures.next("connection", reason)
 		r.cfg.Logger.Log(ctx, level, "connection lost, reconnecting", args...)
 	}
+	connected.Wait()
 	if r.handler.Lost != nil {
 		r.handler.Lost(reason)
 	}

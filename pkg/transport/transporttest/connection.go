@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -36,17 +37,24 @@ func reconnects(t *testing.T, b Broker) {
 
 func waitsForConnected(t *testing.T, b Broker) {
 	ended, release := make(chan struct{}, 10), make(chan struct{})
+	var running atomic.Bool
 	agent := StartWith(t, b.Client(Cluster), transport.Handler{
 		Subscriptions: []string{ClusterSpecs},
 		Connected: func(ctx context.Context, _ transport.Connection) {
+			running.Store(true)
 			<-ctx.Done()
 			ended <- struct{}{}
 			<-release
+			running.Store(false)
+		},
+		Lost: func(error) {
+			if running.Load() {
+				t.Error("Lost was called before Connected had returned")
+			}
 		},
 	})
 	agent.WaitConnected()
 	b.Cut(Cluster)
-	agent.WaitLost()
 	kit.Receive(t, "the end of Connected's context", ended)
 	b.Restore(Cluster)
 	// The call before has not returned. Nothing tells when another one has not come, so this would
@@ -54,9 +62,12 @@ func waitsForConnected(t *testing.T, b Broker) {
 	select {
 	case <-agent.Connected:
 		t.Error("Connected was called again before the call before it had returned")
+	case reason := <-agent.Lost: // reported by the handler
+		agent.Lost <- reason
 	case <-time.After(300 * time.Millisecond):
 	}
 	close(release)
+	agent.WaitLost()
 	agent.WaitConnected()
 	agent.Stop()
 	kit.Receive(t, "the end of Connected's context at the end of Run", ended)
