@@ -36,8 +36,8 @@ func (r *Rules) Merge(next, live, desired, previous *unstructured.Unstructured, 
 	if r.caBundles {
 		keepCABundles(next.Object, live.Object)
 	}
-	mergeKeys(next, desired, "labels")
-	mergeKeys(next, desired, "annotations")
+	mergeKeys(next, desired, "labels", nil)
+	mergeKeys(next, desired, "annotations", r.keptAnnotations)
 }
 
 // field sets one declared field.
@@ -172,8 +172,8 @@ func itemName(item any) (string, bool) {
 	return name, ok
 }
 
-// mergeKeys writes the declared labels or annotations over those of next.
-func mergeKeys(next *unstructured.Unstructured, desired *unstructured.Unstructured, field string) {
+// mergeKeys writes the declared labels or annotations over those of next, but for those of kept that it has.
+func mergeKeys(next, desired *unstructured.Unstructured, field string, kept map[string]bool) {
 	declared, ok, _ := unstructured.NestedFieldNoCopy(desired.Object, "metadata", field)
 	want, isMap := declared.(map[string]any)
 	if !ok || declared == nil {
@@ -192,7 +192,7 @@ func mergeKeys(next *unstructured.Unstructured, desired *unstructured.Unstructur
 	for key, value := range want {
 		if removed, ok := strings.CutSuffix(key, "-"); ok {
 			delete(live, removed)
-		} else if value != nil {
+		} else if value != nil && (!kept[key] || live[key] == nil) {
 			live[key] = value
 		}
 	}

@@ -13,6 +13,7 @@
 package fields
 
 import (
+	"maps"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -30,6 +31,8 @@ type Rules struct {
 	extraItems bool
 	// createOnly names top-level fields that are not written to an existing object.
 	createOnly map[string]bool
+	// keptAnnotations are those that an existing object keeps with its own value: they are neither compared nor written then.
+	keptAnnotations map[string]bool
 	// caBundles keeps the CA bundles that were injected into items of "webhooks".
 	caBundles bool
 }
@@ -40,6 +43,7 @@ const (
 	serviceBundleAnnotation = "service.beta.openshift.io/inject-cabundle"
 	serviceBundleKey        = "service-ca.crt"
 	serviceAccountToken     = "kubernetes.io/service-account-token"
+	defaultClassAnnotation  = "storageclass.kubernetes.io/is-default-class"
 )
 
 // noContent are the top-level fields that are not compared and merged like others.
@@ -59,6 +63,8 @@ func RulesFor(desired, live *unstructured.Unstructured) *Rules {
 		// Admission adds volumes and tolerations to pods, controllers add secrets to service
 		// accounts.
 		return &Rules{extraItems: true}
+	case schema.GroupKind{Group: "storage.k8s.io", Kind: "StorageClass"}:
+		return &Rules{keptAnnotations: map[string]bool{defaultClassAnnotation: true}} // which class is the default, the cluster decides
 	case schema.GroupKind{Group: "rbac.authorization.k8s.io", Kind: "ClusterRole"}:
 		if desired.Object["aggregationRule"] != nil {
 			return &Rules{createOnly: map[string]bool{"rules": true}} // a controller writes them
@@ -73,6 +79,16 @@ func RulesFor(desired, live *unstructured.Unstructured) *Rules {
 // Merged reports whether a top-level field is compared and merged field by field.
 func (r *Rules) Merged(key string) bool {
 	return !noContent[key] && !r.createOnly[key] && !slices.Contains(r.exact, key)
+}
+
+// declared returns the annotations of a manifest without those that the live object keeps.
+func (r *Rules) declared(want, live map[string]any) map[string]any {
+	if len(r.keptAnnotations) == 0 {
+		return want
+	}
+	want = maps.Clone(want)
+	maps.DeleteFunc(want, func(key string, _ any) bool { return r.keptAnnotations[key] && live[key] != nil })
+	return want
 }
 
 // allowsExtra reports whether the live list may hold more than the declared items.
