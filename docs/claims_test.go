@@ -12,7 +12,7 @@ import (
 )
 
 var (
-	testName = regexp.MustCompile("\\b(?:Test|Fuzz)[A-Z][A-Za-z0-9]*")
+	testName = regexp.MustCompile(`\b(?:Test|Fuzz)[A-Z][A-Za-z0-9]*`)
 	// Tests with their package: "`package` TestA, TestB", "`TestA`, `TestB` and `TestC` in `package`".
 	after    = regexp.MustCompile("`([a-z][a-zA-Z0-9/-]*)` ((?:(?:Test|Fuzz)[A-Z][A-Za-z0-9]*)(?:(?:, | and )(?:Test|Fuzz)[A-Z][A-Za-z0-9]*)*)")
 	before   = regexp.MustCompile("((?:`(?:Test|Fuzz)[A-Z][A-Za-z0-9/_]*`(?:, | and )?)+) in `([a-z][a-zA-Z0-9/-]*)`")

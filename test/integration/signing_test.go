@@ -163,11 +163,6 @@ func (b *hostileBroker) seen() []transport.Message {
 	return slices.Clone(b.recorded)
 }
 
-func isDeletion(m wire.Message) bool {
-	s, ok := m.(*wire.Spec)
-	return ok && s.IsDeletion()
-}
-
 // changed returns copies of messages, each changed.
 func changed(messages []transport.Message, change func(*cloudevents.Event)) []transport.Message {
 	var list []transport.Message
