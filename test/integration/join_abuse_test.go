@@ -3,7 +3,6 @@ package integration
 import (
 	"context"
 	"crypto/ecdsa"
-	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
@@ -20,7 +19,6 @@ import (
 	"github.com/workwire/workwire/pkg/security/certificates"
 	"github.com/workwire/workwire/pkg/security/enrolment"
 	"github.com/workwire/workwire/pkg/transport"
-	"github.com/workwire/workwire/pkg/transport/config"
 	"github.com/workwire/workwire/pkg/wire"
 	"github.com/workwire/workwire/test/kit"
 )
@@ -51,14 +49,7 @@ func (w *joining) asker(name wire.ClusterName, token enrolment.Token) *asker {
 	kit.NoError(w, err)
 	a.public, err = enrolment.DeviceOf(a.device)
 	kit.NoError(w, err)
-	a.conn, err = w.connect(config.Config{BrokerHost: w.Broker.Addr, CA: w.broker().CA, Username: "joiner", Password: "public"}, "joiner/"+enrolment.NewID())
-	kit.NoError(w, err)
-	connected := make(chan struct{})
-	connect := sync.OnceFunc(func() { close(connected) })
-	kit.Run(w, "asker", func(ctx context.Context) error {
-		return a.conn.Run(ctx, transport.Handler{Connected: func(context.Context, transport.Connection) { connect() }, Received: a.receive})
-	})
-	kit.Receive(w, "the asker connects", connected)
+	a.conn, _ = w.joiner("joiner/"+enrolment.NewID(), a.receive)
 	kit.Eventually(w, "the hub answers with a challenge", func() error {
 		ctx, cancel := context.WithTimeout(w.Context(), time.Second) // it may not listen yet
 		defer cancel()
@@ -297,12 +288,10 @@ func (w *joining) unsigned(name wire.ClusterName, csr []byte) *certificatesv1.Ce
 // sign signs a CertificateSigningRequest, and returns the serial number of its certificate.
 func (w *joining) sign(csr *certificatesv1.CertificateSigningRequest, name wire.ClusterName) string {
 	w.Helper()
-	authority, err := tls.LoadX509KeyPair(w.path("authority/ca.crt"), w.path("authority/ca.key"))
-	kit.NoError(w, err)
 	block, _ := pem.Decode(csr.Spec.Request)
 	parsed, err := x509.ParseCertificateRequest(block.Bytes)
 	kit.NoError(w, err)
-	csr.Status.Certificate, err = certificates.IssueAgent(authority, string(name), parsed.PublicKey.(*ecdsa.PublicKey), time.Hour, time.Now())
+	csr.Status.Certificate, err = certificates.IssueAgent(w.authority(), string(name), parsed.PublicKey.(*ecdsa.PublicKey), time.Hour, time.Now())
 	kit.NoError(w, err)
 	_, err = w.planes.CertificatesV1().CertificateSigningRequests().UpdateStatus(w.Context(), csr, metav1.UpdateOptions{})
 	kit.NoError(w, err)

@@ -111,8 +111,8 @@ func (w *joining) startHub() {
 	})
 }
 
-// joiner returns a connection as the user joiner, and what ends it.
-func (w *joining) joiner(clientID string) (transport.Transport, func()) {
+// joiner returns a connection as the user joiner, which receives with received, and what ends it.
+func (w *joining) joiner(clientID string, received func(context.Context, transport.Message)) (transport.Transport, func()) {
 	w.Helper()
 	tr, err := w.connect(config.Config{BrokerHost: w.Broker.Addr, CA: w.broker().CA, Username: "joiner", Password: "public"}, clientID)
 	kit.NoError(w, err)
@@ -120,12 +120,14 @@ func (w *joining) joiner(clientID string) (transport.Transport, func()) {
 	connect := sync.OnceFunc(func() { close(connected) })
 	stop := kit.Run(w, clientID, func(ctx context.Context) error {
 		return tr.Run(ctx, transport.Handler{
-			Received: func(context.Context, transport.Message) {}, Connected: func(context.Context, transport.Connection) { connect() },
+			Received: received, Connected: func(context.Context, transport.Connection) { connect() },
 		})
 	})
 	kit.Receive(w, clientID+" connects", connected)
 	return tr, stop
 }
+
+func ignore(context.Context, transport.Message) {}
 
 // token makes a token for a name.
 func (w *joining) token(name wire.ClusterName, change func(*enrolment.Grant)) enrolment.Token {
@@ -331,7 +333,7 @@ func TestJoinerMayOnlyAsk(t *testing.T) {
 	for _, filter := range []string{
 		"sources/+/clusters/+/sourceevents", "sources/+/joinanswers/+", "sources/" + string(w.Source) + "/joinrequests", "clusters/+/agentbroadcast", "#",
 	} {
-		tr, stop := w.joiner("curious")
+		tr, stop := w.joiner("curious", ignore)
 		if err := tr.(transport.Subscriber).Subscribe(t.Context(), filter); err == nil {
 			t.Errorf("a joiner may subscribe to %s", filter)
 		}
@@ -445,7 +447,7 @@ func TestJoinersFlood(t *testing.T) {
 		return took[len(took)/2]
 	}
 	quiet := change()
-	attacker, _ := w.joiner("attacker")
+	attacker, _ := w.joiner("attacker", ignore)
 	var sent atomic.Int64
 	for n := range 8 {
 		kit.Run(t, "flood", func(ctx context.Context) error {

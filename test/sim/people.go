@@ -118,8 +118,7 @@ func (w *World) deleteAll() {
 		panic(err)
 	}
 	for i := range all.Items {
-		all.Items[i].Finalizers = []string{"example.com/keep"}
-		_, _ = objects.Update(background, &all.Items[i], metav1.UpdateOptions{})
+		_ = c.keep(&all.Items[i])
 	}
 	for i := range w.o.Works {
 		_ = works.Delete(background, workName(i), metav1.DeleteOptions{})
@@ -172,11 +171,16 @@ func (w *World) keepObject() {
 	if o == nil || len(o.Finalizers) > 0 || o.DeletionTimestamp != nil {
 		return
 	}
-	o.Finalizers = []string{"example.com/keep"}
-	if _, err := c.people.CoreV1().ConfigMaps(namespace).Update(background, o, metav1.UpdateOptions{}); err != nil {
-		return
+	if c.keep(o) == nil {
+		w.later(maxOutage, func() { w.letGo(c, o.Name) })
 	}
-	w.later(maxOutage, func() { w.letGo(c, o.Name) })
+}
+
+// keep puts somebody else's finalizer on an object.
+func (c *cluster) keep(o *corev1.ConfigMap) error {
+	o.Finalizers = []string{"example.com/keep"}
+	_, err := c.people.CoreV1().ConfigMaps(namespace).Update(background, o, metav1.UpdateOptions{})
+	return err
 }
 
 // letGo takes somebody else's finalizer off an object.

@@ -100,10 +100,11 @@ running may need to notice the restore; Kubernetes recommends 1000000000.`,
 			if err != nil {
 				return err
 			}
+			says := "the data of before is in " + before
 			if _, err := os.Stat(before); errors.Is(err, os.ErrNotExist) {
-				before = "nowhere: there was none"
+				says = "there was no data before"
 			}
-			fmt.Fprintf(cmd.ErrOrStderr(), "restored; the data of before is in %s\n", before)
+			fmt.Fprintf(cmd.ErrOrStderr(), "restored; %s\n", says)
 			return nil
 		},
 	}

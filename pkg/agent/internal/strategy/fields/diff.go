@@ -84,10 +84,7 @@ func (c *comparison) object(desired, live *unstructured.Unstructured) {
 	for _, key := range []string{"labels", "annotations"} {
 		want, _ := wantMetadata[key].(map[string]any)
 		got, _ := liveMetadata[key].(map[string]any)
-		if key == "annotations" {
-			want = c.rules.declared(want, got)
-		}
-		c.keys(want, got, (&Pointer{key: "metadata"}).Key(key))
+		c.keys(c.rules.declared(key, want, got), got, (&Pointer{key: "metadata"}).Key(key))
 	}
 }
 

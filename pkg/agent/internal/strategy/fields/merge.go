@@ -36,8 +36,8 @@ func (r *Rules) Merge(next, live, desired, previous *unstructured.Unstructured, 
 	if r.caBundles {
 		keepCABundles(next.Object, live.Object)
 	}
-	mergeKeys(next, desired, "labels", nil)
-	mergeKeys(next, desired, "annotations", r.keptAnnotations)
+	r.mergeKeys(next, desired, "labels")
+	r.mergeKeys(next, desired, "annotations")
 }
 
 // field sets one declared field.
@@ -172,8 +172,8 @@ func itemName(item any) (string, bool) {
 	return name, ok
 }
 
-// mergeKeys writes the declared labels or annotations over those of next, but for those of kept that it has.
-func mergeKeys(next, desired *unstructured.Unstructured, field string, kept map[string]bool) {
+// mergeKeys writes the declared labels or annotations over those of next.
+func (r *Rules) mergeKeys(next, desired *unstructured.Unstructured, field string) {
 	declared, ok, _ := unstructured.NestedFieldNoCopy(desired.Object, "metadata", field)
 	want, isMap := declared.(map[string]any)
 	if !ok || declared == nil {
@@ -189,10 +189,10 @@ func mergeKeys(next, desired *unstructured.Unstructured, field string, kept map[
 		live = make(map[string]any, len(want))
 		metadata[field] = live
 	}
-	for key, value := range want {
+	for key, value := range r.declared(field, want, live) {
 		if removed, ok := strings.CutSuffix(key, "-"); ok {
 			delete(live, removed)
-		} else if value != nil && (!kept[key] || live[key] == nil) {
+		} else if value != nil {
 			live[key] = value
 		}
 	}

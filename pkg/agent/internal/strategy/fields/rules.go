@@ -81,9 +81,9 @@ func (r *Rules) Merged(key string) bool {
 	return !noContent[key] && !r.createOnly[key] && !slices.Contains(r.exact, key)
 }
 
-// declared returns the annotations of a manifest without those that the live object keeps.
-func (r *Rules) declared(want, live map[string]any) map[string]any {
-	if len(r.keptAnnotations) == 0 {
+// declared returns the labels or annotations of a manifest, whichever field names, without those that the live object keeps.
+func (r *Rules) declared(field string, want, live map[string]any) map[string]any {
+	if field != "annotations" || len(r.keptAnnotations) == 0 {
 		return want
 	}
 	want = maps.Clone(want)
