@@ -9,6 +9,7 @@ import (
 	"github.com/workwire/workwire/pkg/source/store/file"
 	"github.com/workwire/workwire/pkg/source/store/storetest"
 	"github.com/workwire/workwire/test/kit"
+	"github.com/workwire/workwire/test/kit/storebench"
 )
 
 func TestStore(t *testing.T) {
@@ -30,6 +31,10 @@ func move(t testing.TB, from, to string) {
 	kit.NoError(t, os.WriteFile(to, data, 0o600))
 }
 
+func TestMeasured(t *testing.T) {
+	storebench.Test(t, file.New(filepath.Join(t.TempDir(), "ops.db")))
+}
+
 func BenchmarkStore(b *testing.B) {
-	storetest.Benchmark(b, func(b *testing.B) store.Store { return file.New(filepath.Join(b.TempDir(), "ops.db")) })
+	storebench.Benchmark(b, func(b *testing.B) store.Store { return file.New(filepath.Join(b.TempDir(), "ops.db")) })
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/workwire/workwire/pkg/source/store/storetest"
 	"github.com/workwire/workwire/test/kit"
 	"github.com/workwire/workwire/test/kit/postgreskit"
+	"github.com/workwire/workwire/test/kit/storebench"
 )
 
 func TestStore(t *testing.T) {
@@ -37,10 +38,15 @@ func (p *place) Restore(t testing.TB) {
 	p.server.Exec(t, "CREATE DATABASE "+p.database+" TEMPLATE "+p.database+"copy")
 }
 
+func TestMeasured(t *testing.T) {
+	server := postgreskit.Start(t)
+	storebench.Test(t, (&place{t: t, server: server, database: server.Database(t)}).New())
+}
+
 // BenchmarkStore has a server that waits for the disk.
 func BenchmarkStore(b *testing.B) {
 	server := postgreskit.StartDurable(b)
-	storetest.Benchmark(b, func(b *testing.B) store.Store {
+	storebench.Benchmark(b, func(b *testing.B) store.Store {
 		return postgres.New(postgres.Config{URL: server.URL(server.Database(b)), Logger: slog.New(slog.DiscardHandler)})
 	})
 }

@@ -33,7 +33,7 @@ const Source wire.SourceID = "ops"
 func Run(t *testing.T, place func(t *testing.T) Place) {
 	for name, test := range map[string]func(*testing.T, Place){
 		"Header": testHeader, "Records": testRecords, "Refused": testRefused, "Concurrent": testConcurrent, "Exact": testExact,
-		"Exclusive": testExclusive, "Life": testLife, "Restored": testRestored, "Measured": testMeasured,
+		"Exclusive": testExclusive, "Life": testLife, "Restored": testRestored,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, place(t)) })
 	}

@@ -1,4 +1,5 @@
-package storetest
+// Package storebench measures clients of the SDK with a store.
+package storebench
 
 import (
 	"context"
@@ -20,6 +21,7 @@ import (
 	workclient "github.com/workwire/workwire/pkg/client/clientset/versioned/typed/work/v1"
 	"github.com/workwire/workwire/pkg/source"
 	"github.com/workwire/workwire/pkg/source/store"
+	"github.com/workwire/workwire/pkg/source/store/storetest"
 	"github.com/workwire/workwire/pkg/transport/config"
 	"github.com/workwire/workwire/pkg/transport/mqtt"
 	"github.com/workwire/workwire/pkg/wire"
@@ -47,9 +49,10 @@ func Benchmark(b *testing.B, place func(b *testing.B) store.Store) {
 	}
 }
 
-// testMeasured: the benchmark works, with few works.
-func testMeasured(t *testing.T, at Place) {
-	m := newMeasurement(t, at.New(), kit.Logger(t))
+// Test tests that the benchmark works, with few works in a store that is not open.
+func Test(t *testing.T, s store.Store) {
+	t.Helper()
+	m := newMeasurement(t, s, kit.Logger(t))
 	for _, f := range m.run(t, 3*benchClusters) {
 		if f.value <= 0 {
 			t.Errorf("measured %v %s", f.value, f.unit)
@@ -73,14 +76,14 @@ func benchCluster(i int) string { return fmt.Sprint("cluster", i%benchClusters) 
 
 func newMeasurement(t testing.TB, s store.Store, log *slog.Logger) *measurement {
 	t.Helper()
-	users := []broker.User{{Username: string(Source), Password: "secret", Role: acl.Source}}
+	users := []broker.User{{Username: string(storetest.Source), Password: "secret", Role: acl.Source}}
 	for i := range benchClusters {
 		users = append(users, broker.User{Username: benchCluster(i), Password: "secret", Role: acl.Agent})
 	}
 	running := brokertest.Start(t, broker.Config{Users: users, Logger: log})
 	connection := func(user string) *mqtt.Transport {
 		c, err := mqtt.New(mqtt.Config{ClientID: user + "-client", Logger: log,
-			Broker: config.Config{BrokerHost: running.Addr, Username: user, Password: "secret", Topics: Topics}})
+			Broker: config.Config{BrokerHost: running.Addr, Username: user, Password: "secret", Topics: storetest.Topics}})
 		kit.NoError(t, err)
 		return c
 	}
@@ -88,11 +91,11 @@ func newMeasurement(t testing.TB, s store.Store, log *slog.Logger) *measurement 
 	for i := range m.agents {
 		cluster := benchCluster(i)
 		m.agents[i] = wirekit.StartAgent(t, wirekit.AgentConfig{
-			Cluster: wire.ClusterName(cluster), Source: Source, Topics: Topics, Transport: connection(cluster),
+			Cluster: wire.ClusterName(cluster), Source: storetest.Source, Topics: storetest.Topics, Transport: connection(cluster),
 		})
 		m.agents[i].AwaitConnected(t)
 	}
-	client, err := source.New(source.Config{SourceID: Source, Topics: Topics, Transport: connection(string(Source)), Store: s, Logger: log})
+	client, err := source.New(source.Config{SourceID: storetest.Source, Topics: storetest.Topics, Transport: connection(string(storetest.Source)), Store: s, Logger: log})
 	kit.NoError(t, err)
 	m.client = client
 	kit.Run(t, "source", client.Run)
@@ -106,7 +109,7 @@ func (m *measurement) run(t testing.TB, works int) []figure {
 	all := m.client.ManifestWorks(metav1.NamespaceAll)
 	alone := m.create(t, 0, works/2, 1)
 	together := m.create(t, works/2, works, benchCallers)
-	m.await(t, all, works, Applied)
+	m.await(t, all, works, storetest.Applied)
 	statuses := m.statuses(t, all, works)
 	start := time.Now()
 	list, err := all.List(t.Context(), metav1.ListOptions{})
@@ -121,7 +124,7 @@ func (m *measurement) run(t testing.TB, works int) []figure {
 	for i := range list.Items {
 		kit.NoError(t, m.client.ManifestWorks(list.Items[i].Namespace).Delete(t.Context(), list.Items[i].Name, metav1.DeleteOptions{}))
 	}
-	m.await(t, all, 0, Applied)
+	m.await(t, all, 0, storetest.Applied)
 	milliseconds := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 	return []figure{
 		{"creates/s-of-one", alone}, {fmt.Sprintf("creates/s-of-%d", benchCallers), together}, {"statuses/s", statuses},
@@ -155,7 +158,7 @@ func (m *measurement) statuses(t testing.TB, all workclient.ManifestWorkInterfac
 	t.Helper()
 	start := time.Now()
 	for i := range works {
-		m.agents[i%benchClusters].Touch(wire.UIDFor(Source, benchCluster(i), benchWork(i).Name), "measured")
+		m.agents[i%benchClusters].Touch(wire.UIDFor(storetest.Source, benchCluster(i), benchWork(i).Name), "measured")
 	}
 	m.await(t, all, works, func(work *workv1.ManifestWork) bool {
 		c := meta.FindStatusCondition(work.Status.Conditions, workv1.WorkAvailable)
