@@ -1,7 +1,6 @@
 package tail
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -165,39 +164,15 @@ func asJSON(data []byte) json.RawMessage {
 
 // redact returns the payload with the length of each value of a Secret in its place.
 func redact(data []byte) json.RawMessage {
-	var value any
-	decoder := json.NewDecoder(bytes.NewReader(data))
-	decoder.UseNumber()
-	if err := decoder.Decode(&value); err != nil {
-		return json.RawMessage(`"(not JSON)"`)
-	}
-	redaction.Objects(value, func(object map[string]any, secret bool) {
-		if secret {
-			redactSecret(object)
+	text, err := redaction.HideSecrets(data, func(value any) string {
+		text, isText := value.(string)
+		if !isText {
+			return "(redacted)"
 		}
+		return fmt.Sprintf("(%d characters)", len(text))
 	})
-	text, err := json.Marshal(value)
 	if err != nil {
 		return json.RawMessage(`"(not JSON)"`)
 	}
 	return text
-}
-
-func redactSecret(secret map[string]any) {
-	for _, key := range []string{"data", "stringData"} {
-		values, isMap := secret[key].(map[string]any)
-		if !isMap {
-			if secret[key] != nil {
-				secret[key] = "(redacted)"
-			}
-			continue
-		}
-		for name, v := range values {
-			text, _ := v.(string)
-			values[name] = fmt.Sprintf("(%d characters)", len(text))
-		}
-	}
-	if meta, ok := secret["metadata"].(map[string]any); ok {
-		delete(meta, "annotations") // kubectl keeps a copy of the Secret in one
-	}
 }

@@ -1,5 +1,5 @@
 // Package redaction keeps values of objects from being told: of the errors of API servers, which quote what they refuse,
-// reason and field path stay; and it finds the Secrets in JSON.
+// reason and field path stay; and of the Secrets in JSON.
 package redaction
 
 import (

@@ -1,21 +1,53 @@
 package redaction
 
-// Objects calls visit with each JSON object in value, which is decoded JSON, and whether it is a Secret, wherever that is:
-// items of a SecretList need no kind. visit may change what it is called with, but for kinds and items. Nesting is bounded
-// by the limits of encoding/json.
-func Objects(value any, visit func(object map[string]any, secret bool)) { objects(value, false, visit) }
+import (
+	"bytes"
+	"encoding/json"
 
-// objects is Objects; listed has the objects that value is, or lists, as Secrets.
-func objects(value any, listed bool, visit func(map[string]any, bool)) {
+	corev1 "k8s.io/api/core/v1"
+)
+
+// HideSecrets returns JSON with what shown returns for each value of a Secret in its place, wherever Secrets are: items of a
+// SecretList need no kind. It leaves out where appliers keep copies: all annotations of Secrets, and kubectl's of every object.
+func HideSecrets(data []byte, shown func(value any) string) ([]byte, error) {
+	var value any
+	decoder := json.NewDecoder(bytes.NewReader(data)) // bounds the nesting
+	decoder.UseNumber()
+	if err := decoder.Decode(&value); err != nil {
+		return nil, err
+	}
+	hide(value, false, shown)
+	return json.Marshal(value)
+}
+
+// hide is HideSecrets of decoded JSON; listed has the objects that value is, or lists, as Secrets.
+func hide(value any, listed bool, shown func(any) string) {
 	switch value := value.(type) {
 	case []any:
 		for _, item := range value {
-			objects(item, listed, visit)
+			hide(item, listed, shown)
 		}
 	case map[string]any:
-		visit(value, listed || value["kind"] == "Secret")
-		for key, item := range value {
-			objects(item, key == "items" && value["kind"] == "SecretList", visit)
+		metadata, _ := value["metadata"].(map[string]any)
+		if listed || value["kind"] == "Secret" {
+			hideValues(value, "data", shown)
+			hideValues(value, "stringData", shown)
+			delete(metadata, "annotations")
+		} else if annotations, ok := metadata["annotations"].(map[string]any); ok {
+			delete(annotations, corev1.LastAppliedConfigAnnotation)
 		}
+		for key, item := range value {
+			hide(item, key == "items" && value["kind"] == "SecretList", shown)
+		}
+	}
+}
+
+func hideValues(secret map[string]any, field string, shown func(any) string) {
+	if values, ok := secret[field].(map[string]any); ok {
+		for name, value := range values {
+			values[name] = shown(value)
+		}
+	} else if secret[field] != nil {
+		secret[field] = shown(secret[field])
 	}
 }

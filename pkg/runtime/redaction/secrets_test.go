@@ -1,37 +1,38 @@
 package redaction_test
 
 import (
-	"encoding/json"
 	"testing"
 
 	"github.com/workwire/workwire/pkg/runtime/redaction"
 	"github.com/workwire/workwire/test/kit"
 )
 
-func TestObjects(t *testing.T) {
-	for _, c := range []struct {
-		name, json      string
-		objects, secret int
-	}{
-		{"one", `{"kind":"Secret","data":{"a":"x"}}`, 2, 1},
-		{"none", `{"kind":"ConfigMap","data":{"kind":"x"}}`, 2, 0},
-		{"no object", `["Secret",1,null]`, 0, 0},
-		{"nested", `{"spec":{"workload":{"manifests":[{"kind":"Secret"},{"kind":"Pod"}]}}}`, 5, 1},
-		{"a List", `{"kind":"List","items":[{"kind":"Secret"},{"data":{}}]}`, 4, 1},
-		{"a SecretList", `{"kind":"SecretList","items":[{"data":{}},{"kind":"Secret"}]}`, 4, 2},
-		{"an item that says another kind", `{"kind":"SecretList","items":[{"kind":"Pod"}]}`, 2, 1},
-		{"a kind that is no text", `{"kind":1,"items":[{"kind":{"kind":"Secret"}}]}`, 3, 1},
+func TestHideSecrets(t *testing.T) {
+	const copied = `"kubectl.kubernetes.io/last-applied-configuration":"x"`
+	for _, c := range []struct{ name, json, want string }{
+		{"one", `{"kind":"Secret","data":{"a":"x"},"stringData":{"b":"x"},"type":"Opaque"}`, `{"data":{"a":"-"},"kind":"Secret","stringData":{"b":"-"},"type":"Opaque"}`},
+		{"none", `{"data":{"kind":"x"},"kind":"ConfigMap"}`, `{"data":{"kind":"x"},"kind":"ConfigMap"}`},
+		{"no object", `["Secret",9007199254740993,null]`, `["Secret",9007199254740993,null]`},
+		{"nested", `{"spec":{"manifests":[{"data":{"a":"x"},"kind":"Secret"},{"data":{"a":"x"},"kind":"Pod"}]}}`,
+			`{"spec":{"manifests":[{"data":{"a":"-"},"kind":"Secret"},{"data":{"a":"x"},"kind":"Pod"}]}}`},
+		{"a List", `{"items":[{"data":{"a":"x"},"kind":"Secret"},{"data":{"a":"x"}}],"kind":"List"}`,
+			`{"items":[{"data":{"a":"-"},"kind":"Secret"},{"data":{"a":"x"}}],"kind":"List"}`},
+		{"a SecretList", `{"items":[{"data":{"a":"x"}},{"data":{"a":"x"},"kind":"Secret"}],"kind":"SecretList"}`,
+			`{"items":[{"data":{"a":"-"}},{"data":{"a":"-"},"kind":"Secret"}],"kind":"SecretList"}`},
+		{"an item that says another kind", `{"items":[{"data":{"a":"x"},"kind":"Pod"}],"kind":"SecretList"}`, `{"items":[{"data":{"a":"-"},"kind":"Pod"}],"kind":"SecretList"}`},
+		{"a kind that is no text", `{"items":[{"kind":{"data":{"a":"x"},"kind":"Secret"}}],"kind":1}`, `{"items":[{"kind":{"data":{"a":"-"},"kind":"Secret"}}],"kind":1}`},
+		{"values of another type", `{"data":["x"],"kind":"Secret","stringData":{"a":1}}`, `{"data":"-","kind":"Secret","stringData":{"a":"-"}}`},
+		{"no values", `{"data":null,"kind":"Secret"}`, `{"data":null,"kind":"Secret"}`},
+		{"annotations of a Secret", `{"kind":"Secret","metadata":{"annotations":{"a":"x"},"name":"s"}}`, `{"kind":"Secret","metadata":{"name":"s"}}`},
+		{"annotations", `{"kind":"Pod","metadata":{"annotations":{"a":"x",` + copied + `}}}`, `{"kind":"Pod","metadata":{"annotations":{"a":"x"}}}`},
 	} {
-		var value any
-		kit.NoError(t, json.Unmarshal([]byte(c.json), &value))
-		objects, secrets := 0, 0
-		redaction.Objects(value, func(_ map[string]any, secret bool) {
-			if objects++; secret {
-				secrets++
-			}
-		})
-		if objects != c.objects || secrets != c.secret {
-			t.Errorf("%s: %d objects, %d Secrets, want %d, %d", c.name, objects, secrets, c.objects, c.secret)
+		got, err := redaction.HideSecrets([]byte(c.json), func(any) string { return "-" })
+		kit.NoError(t, err)
+		if string(got) != c.want {
+			t.Errorf("%s: %s, want %s", c.name, got, c.want)
 		}
+	}
+	if got, err := redaction.HideSecrets([]byte(`{"a":`), nil); err == nil {
+		t.Errorf("no JSON: %s", got)
 	}
 }
