@@ -28,7 +28,7 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
-	if err := cli.NewCommand(component.ForUsers(), backup.NewSnapshot(), backup.NewRestore()).ExecuteContext(ctx); err != nil {
+	if err := cli.NewCommand(backup.NewSnapshot(), backup.NewRestore()).ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "controlplane:", err)
 		os.Exit(1)
 	}

@@ -1,7 +1,7 @@
 // Package backup has the commands that write a snapshot of the data of a control plane, and restore
 // it. They are those of etcdctl and etcdutl, for the etcd of a control plane.
 //
-//	cli.NewCommand(assets, backup.NewSnapshot(), backup.NewRestore())
+//	cli.NewCommand(backup.NewSnapshot(), backup.NewRestore())
 package backup
 
 import (

@@ -16,40 +16,12 @@ import (
 func execute(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	var out bytes.Buffer
-	cmd := NewCommand([]string{"etcd", "kubectl"})
+	cmd := NewCommand()
 	cmd.SetArgs(args)
 	cmd.SetOut(&out)
 	cmd.SetErr(&out)
 	err := cmd.ExecuteContext(t.Context())
 	return out.String(), err
-}
-
-func TestAssetsLinksToThisProgram(t *testing.T) {
-	program, err := os.Executable()
-	noError(t, err)
-	dir := filepath.Join(t.TempDir(), "assets")
-	for range 2 {
-		if out, err := execute(t, "assets", "--dir="+dir); err != nil || out != dir+"\n" {
-			t.Fatalf("printed %q, error %v", out, err)
-		}
-	}
-	for _, name := range []string{"etcd", "kubectl"} {
-		if target, err := os.Readlink(filepath.Join(dir, name)); err != nil || target != program {
-			t.Errorf("%s is a link to %q, error %v", name, target, err)
-		}
-	}
-}
-
-func TestAssetsSparesOtherFiles(t *testing.T) {
-	dir := t.TempDir()
-	path := filepath.Join(dir, "kubectl")
-	noError(t, os.WriteFile(path, []byte("mine"), 0o600))
-	if _, err := execute(t, "assets", "--dir="+dir); err == nil || !strings.Contains(err.Error(), path+" exists and is not a link") {
-		t.Errorf("error %v", err)
-	}
-	if data, err := os.ReadFile(path); err != nil || string(data) != "mine" {
-		t.Errorf("the file holds %q, error %v", data, err)
-	}
 }
 
 func TestKubeconfigForAUser(t *testing.T) {
@@ -88,7 +60,6 @@ func TestFaultsAreNamed(t *testing.T) {
 	}{
 		"kubeconfig of nothing":   {[]string{"kubeconfig", "--dir=" + empty, "--user=jane"}, "holds no control plane; start one there"},
 		"kubeconfig for nobody":   {[]string{"kubeconfig", "--dir=" + empty}, "--dir and --user are required"},
-		"assets nowhere":          {[]string{"assets"}, "--dir is required"},
 		"up without flags":        {[]string{"up"}, "--role must be hub or spoke"},
 		"an argument too many":    {[]string{"up", "now"}, `unknown command "now"`},
 		"a command that is not":   {[]string{"down"}, `unknown command "down"`},

@@ -1,15 +1,14 @@
 // Package cli is the command line of controlplane.
 //
-//	err := cli.NewCommand(names).ExecuteContext(ctx)
+//	err := cli.NewCommand().ExecuteContext(ctx)
 package cli
 
 import (
 	"github.com/spf13/cobra"
 )
 
-// NewCommand returns the command controlplane. assets are the names under which the binary runs
-// another program, more are further commands. Errors are returned, not printed.
-func NewCommand(assets []string, more ...*cobra.Command) *cobra.Command {
+// NewCommand returns the command controlplane; more are further commands. Errors are returned, not printed.
+func NewCommand(more ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "controlplane",
 		Short: "A real Kubernetes control plane in one binary",
@@ -22,7 +21,7 @@ every client.`,
 		SilenceErrors: true,
 	}
 	cmd.CompletionOptions.HiddenDefaultCmd = true
-	cmd.AddCommand(newUp(), newKubeconfig(), newHealth(), newAssets(assets))
+	cmd.AddCommand(newUp(), newKubeconfig(), newHealth())
 	cmd.AddCommand(more...)
 	return cmd
 }

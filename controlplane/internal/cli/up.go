@@ -2,7 +2,6 @@ package cli
 
 import (
 	"fmt"
-	"os"
 	"strings"
 	"syscall"
 	"time"
@@ -15,9 +14,8 @@ import (
 func newUp() *cobra.Command {
 	const defaultNodes = 3
 	var c plane.Config
-	var role string
+	var role, datastoreFile string
 	var access []string
-	var endpoint, endpointFile string
 	cmd := &cobra.Command{
 		Use:   "up --role=hub|spoke --dir=DIR",
 		Short: "Run a control plane until SIGTERM or Ctrl-C",
@@ -48,7 +46,7 @@ credentials and, if it is free, port.
 				c.Access = append(c.Access, plane.Access{User: user, File: file})
 			}
 			var err error
-			if c.Datastore, err = datastore(endpoint, endpointFile, os.Getenv(datastoreEnv)); err != nil {
+			if c.Datastore, err = datastore(datastoreFile); err != nil {
 				return err
 			}
 			progress := func(line string) { fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", role, line) }
@@ -71,8 +69,7 @@ credentials and, if it is free, port.
 	flags.StringArrayVar(&c.Apply, "apply", nil, "file, directory or kustomization to apply at each start, before the control plane is ready; may be repeated")
 	flags.IntVar(&c.Nodes, "nodes", 0, fmt.Sprintf("number of simulated nodes, 0 to 1000; spokes only (default %d)", defaultNodes))
 	flags.BoolVar(&c.Fsync, "fsync", false, "wait for the disk at each write, so that data survives a crash of the machine; slower")
-	flags.StringVar(&endpoint, "datastore-endpoint", "", "URL of a PostgreSQL database for the data, without a password, postgres://USER@HOST/DATABASE?sslmode=verify-full (default: etcd in DIR)")
-	flags.StringVar(&endpointFile, "datastore-endpoint-file", "", "file with the URL of a PostgreSQL database for the data, which may have a password. The environment variable "+datastoreEnv+" may have the URL too")
+	flags.StringVar(&datastoreFile, "datastore-endpoint-file", "", "file with the URL of a PostgreSQL database for the data, postgres://USER:PASSWORD@HOST/DATABASE?sslmode=verify-full (default: etcd in DIR)")
 	flags.DurationVar(&c.StartTimeout, "start-timeout", 2*time.Minute, "maximum time until ready")
 	return cmd
 }

@@ -55,12 +55,6 @@ func Lookup(name string) (run func() int, ok bool) {
 	return nil, false
 }
 
-// ForUsers returns the names of the programs that are useful outside of a control plane. They are
-// the names that envtest expects.
-func ForUsers() []string {
-	return []string{plane.Etcd, plane.KubeAPIServer, plane.ControllerManager, plane.Scheduler, plane.Kubectl}
-}
-
 func runEtcd() int {
 	etcdmain.Main(os.Args)
 	return 0

@@ -55,7 +55,7 @@ type Plane struct {
 	binary string
 	config *rest.Config
 	role   Role
-	// datastore is the URL of a database without a password, empty for etcd.
+	// datastore is the URL of a database, empty for etcd.
 	datastore string
 	dir       string
 	process   *process.Process
@@ -139,7 +139,7 @@ func (p *Plane) connect() (err error) {
 // be called.
 func Start(role Role) (*Plane, error) { return StartOn("", role, "") }
 
-// StartOnFor is like StartFor with the data in a PostgreSQL database, whose URL has no password.
+// StartOnFor is like StartFor with the data in the PostgreSQL database of a URL.
 func StartOnFor(t testing.TB, role Role, datastore string) *Plane {
 	t.Helper()
 	p, err := StartOn("", role, datastore)
@@ -156,8 +156,8 @@ func (p *Plane) stopAfter(t testing.TB) {
 	})
 }
 
-// StartOn is like Start with another binary than bin/controlplane of a directory above, unless it is "", and with the data in a
-// PostgreSQL database, whose URL has no password; "" is etcd.
+// StartOn is like Start with another binary than bin/controlplane of a directory above, unless it is "", and with the data in the
+// PostgreSQL database of a URL; "" is etcd.
 func StartOn(binary string, role Role, datastore string) (*Plane, error) {
 	if binary == "" {
 		var err error

@@ -78,7 +78,11 @@ func (p *Plane) run(command string, args ...string) error {
 func (p *Plane) start() (err error) {
 	args := []string{p.binary, "up", "--role=" + string(p.role), "--dir=" + p.dir, "--start-timeout=" + startTimeout.String()}
 	if p.datastore != "" {
-		args = append(args, "--datastore-endpoint="+p.datastore)
+		file := filepath.Join(p.dir, "datastore")
+		if err := os.WriteFile(file, []byte(p.datastore), 0o600); err != nil {
+			return fmt.Errorf("controlplane: %w", err)
+		}
+		args = append(args, "--datastore-endpoint-file="+file)
 	}
 	if p.process, err = process.Start(p.dir, "controlplane", args...); err != nil {
 		return fmt.Errorf("controlplane: %w", err)
