@@ -425,7 +425,7 @@ func TestRest(t *testing.T) {
 func TestLog(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	l := newLimiter(Config{LogLinesPerSecond: 2}, func() time.Time { return now })
-	lines := func(kind string, n int) (written int, leftOut uint64) {
+	lines := func(kind string, n int) (written, leftOut int) {
 		for range n {
 			more, ok := l.Log(kind)
 			if ok {
@@ -439,7 +439,7 @@ func TestLog(t *testing.T) {
 		kind    string
 		pause   time.Duration
 		written int
-		leftOut uint64
+		leftOut int
 	}{
 		{"refused", 0, 4, 0},
 		{"other", 0, 4, 0},
@@ -453,6 +453,14 @@ func TestLog(t *testing.T) {
 	}
 	if got := l.Stats().LogLinesLeftOut["refused"]; got != 96+98+96 {
 		t.Errorf("%d lines left out", got)
+	}
+	l.Configure(Config{LogLinesPerSecond: 2, Connections: 1})
+	if written, _ := lines("refused", 100); written != 0 {
+		t.Errorf("%d lines after other limits have changed", written)
+	}
+	l.Configure(Config{LogLinesPerSecond: 3})
+	if written, _ := lines("refused", 100); written != 6 {
+		t.Errorf("%d lines with another limit", written)
 	}
 }
 
