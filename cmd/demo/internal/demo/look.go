@@ -4,53 +4,26 @@ import (
 	"context"
 	"fmt"
 	"regexp"
+	"strings"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
-	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
-
-	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
-	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
-	workwirev1alpha1 "github.com/workwire/workwire/pkg/apis/workwire/v1alpha1"
 	"github.com/workwire/workwire/test/kit/process"
 )
 
-// viewerName is the name of a ServiceAccount that may look at works, sets and clusters, and of its rights.
-const viewerName = "viewer"
-
-// viewer returns a token of somebody who may look at everything of the hub, and change nothing.
-func (s *stage) viewer(ctx context.Context) (string, error) {
-	client, err := kubernetes.NewForConfig(s.hub)
-	if err != nil {
-		return "", err
+// viewer returns a token of somebody who may look at everything of the hub, and change nothing, as docs/dashboard.md makes one.
+func (s *stage) viewer(ctx context.Context) (token string, err error) {
+	for _, args := range [][]string{
+		{"serviceaccount", "viewer"},
+		{"clusterrole", "viewer", "--verb=get,list,watch", "--resource=manifestworks.work.open-cluster-management.io," +
+			"manifestworkreplicasets.work.open-cluster-management.io,managedclusters.cluster.open-cluster-management.io," +
+			"manifestworkreplicasetrevisions.workwire.dev,events"},
+		{"clusterrolebinding", "viewer", "--clusterrole=viewer", "--serviceaccount=default:viewer"},
+		{"token", "viewer", "--duration=24h"},
+	} {
+		if token, err = s.atHub(ctx, "", append([]string{"create"}, args...)...); err != nil {
+			return "", err
+		}
 	}
-	name, options := metav1.ObjectMeta{Name: viewerName}, metav1.CreateOptions{}
-	read := []string{"get", "list", "watch"}
-	if _, err = client.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Create(ctx, &corev1.ServiceAccount{ObjectMeta: name}, options); err != nil {
-		return "", fmt.Errorf("create a ServiceAccount for the dashboard: %w", err)
-	}
-	role := &rbacv1.ClusterRole{ObjectMeta: name, Rules: []rbacv1.PolicyRule{
-		{APIGroups: []string{workv1.GroupName}, Resources: []string{"manifestworks", "manifestworkreplicasets"}, Verbs: read},
-		{APIGroups: []string{clusterv1.GroupName}, Resources: []string{"managedclusters"}, Verbs: read},
-		{APIGroups: []string{workwirev1alpha1.GroupName}, Resources: []string{"manifestworkreplicasetrevisions"}, Verbs: read},
-		{APIGroups: []string{""}, Resources: []string{"events"}, Verbs: read},
-	}}
-	if _, err = client.RbacV1().ClusterRoles().Create(ctx, role, options); err != nil {
-		return "", fmt.Errorf("create a ClusterRole for the dashboard: %w", err)
-	}
-	binding := &rbacv1.ClusterRoleBinding{ObjectMeta: name, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: viewerName},
-		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: metav1.NamespaceDefault, Name: viewerName}}}
-	if _, err = client.RbacV1().ClusterRoleBindings().Create(ctx, binding, options); err != nil {
-		return "", fmt.Errorf("create a ClusterRoleBinding for the dashboard: %w", err)
-	}
-	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: new(int64(24 * 60 * 60))}}
-	answer, err := client.CoreV1().ServiceAccounts(metav1.NamespaceDefault).CreateToken(ctx, viewerName, request, options)
-	if err != nil {
-		return "", fmt.Errorf("create a token for the dashboard: %w", err)
-	}
-	return answer.Status.Token, nil
+	return strings.TrimSpace(token), nil
 }
 
 var served = regexp.MustCompile(`msg="serving the dashboard" address=(\S+)`)

@@ -3,14 +3,12 @@ package demo
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
-	"text/tabwriter"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
-	"sigs.k8s.io/yaml"
 
 	"github.com/workwire/workwire/examples"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
@@ -18,15 +16,18 @@ import (
 	"github.com/workwire/workwire/pkg/workstate"
 )
 
-// example is a file of examples/ and the feedback that its work must have.
+// lastLook is how long printing the works at the end may take.
+const lastLook = 10 * time.Second
+
+// example is a work, which a file of examples/ with its name has, and the feedback that it must have.
 type example struct {
-	file     string
+	name     string
 	feedback []string
 }
 
 var shown = []example{
-	{file: "example-manifestwork.yaml"},
-	{file: "hello-work-demo.yaml", feedback: []string{"ReadyReplicas", "Replicas", "AvailableReplicas", "isAvailable"}},
+	{name: "example-manifestwork"},
+	{name: "hello-work-demo", feedback: []string{"ReadyReplicas", "Replicas", "AvailableReplicas", "isAvailable"}},
 }
 
 // showExamples applies the examples at the hub and prints their status as it arrives, until all are
@@ -36,51 +37,59 @@ func (s *stage) showExamples(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	works := client.WorkV1().ManifestWorks(clusterName)
-	changes, err := works.Watch(ctx, metav1.ListOptions{})
+	changes, err := client.WorkV1().ManifestWorks(clusterName).Watch(ctx, metav1.ListOptions{})
 	if err != nil {
 		return fmt.Errorf("watch the works: %w", err)
 	}
 	defer changes.Stop()
 	missing := map[string]example{}
 	for _, e := range shown {
-		text, err := examples.Files.ReadFile(e.file)
-		if err != nil {
+		if err := s.applyExample(ctx, e.name+".yaml"); err != nil {
 			return err
 		}
-		work := &workv1.ManifestWork{}
-		if err := yaml.UnmarshalStrict(text, work); err != nil {
-			return fmt.Errorf("read examples/%s: %w", e.file, err)
-		}
-		if _, err := works.Create(ctx, work, metav1.CreateOptions{}); err != nil {
-			return fmt.Errorf("apply examples/%s: %w", e.file, err)
-		}
-		missing[work.Name] = e
-		s.say("applied examples/%s at the hub", e.file)
+		missing[e.name] = e
+		s.say("applied examples/%s.yaml at the hub", e.name)
 	}
-	latest, err := s.follow(ctx, changes, missing)
-	s.printStatus(latest)
+	err = s.follow(ctx, changes, missing)
+	s.describe(ctx)
 	return err
 }
 
-// follow prints the works' changes until all of missing are complete, and returns the works.
-func (s *stage) follow(ctx context.Context, changes watch.Interface, missing map[string]example) ([]*workv1.ManifestWork, error) {
+// applyExample applies a file of examples/ at the hub.
+func (s *stage) applyExample(ctx context.Context, file string) error {
+	text, err := examples.Files.ReadFile(file)
+	if err == nil {
+		_, err = s.atHub(ctx, string(text), "apply", "--filename=-")
+	}
+	if err != nil {
+		return fmt.Errorf("apply examples/%s: %w", file, err)
+	}
+	return nil
+}
+
+// describe prints the works as workctl does, also after the end of ctx.
+func (s *stage) describe(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastLook)
+	defer cancel()
+	for _, e := range shown {
+		out, err := s.output(ctx, "", "workctl", "describe", "work", e.name, "-n", clusterName, "--kubeconfig="+s.path("hub/kubeconfig"))
+		if err != nil {
+			out = err.Error() + "\n"
+		}
+		fmt.Fprintf(s.Out, "\n%s", out)
+	}
+}
+
+// follow prints the works' changes until all of missing are complete.
+func (s *stage) follow(ctx context.Context, changes watch.Interface, missing map[string]example) error {
 	latest := map[string]*workv1.ManifestWork{}
 	said := map[string]string{}
-	all := func() []*workv1.ManifestWork {
-		var works []*workv1.ManifestWork
-		for _, work := range latest {
-			works = append(works, work)
-		}
-		slices.SortFunc(works, func(a, b *workv1.ManifestWork) int { return strings.Compare(a.Name, b.Name) })
-		return works
-	}
 	for len(missing) > 0 {
 		select {
 		case event, open := <-changes.ResultChan():
 			work, ok := event.Object.(*workv1.ManifestWork)
 			if !open || !ok {
-				return all(), fmt.Errorf("the hub API ended the watch: %v; see %s", event.Object, s.path("hub-api.log"))
+				return fmt.Errorf("the hub API ended the watch: %v; see %s", event.Object, s.path("hub-api.log"))
 			}
 			latest[work.Name] = work
 			if line := summary(work); line != said[work.Name] {
@@ -91,10 +100,10 @@ func (s *stage) follow(ctx context.Context, changes watch.Interface, missing map
 				delete(missing, work.Name)
 			}
 		case <-ctx.Done():
-			return all(), s.unfinished(context.Cause(ctx), latest, missing)
+			return s.unfinished(context.Cause(ctx), latest, missing)
 		}
 	}
-	return all(), nil
+	return nil
 }
 
 // unfinished returns an error that says what is missing, and where the logs are.
@@ -156,33 +165,4 @@ func summary(work *workv1.ManifestWork) string {
 		return "at the hub, generation " + fmt.Sprint(work.Generation)
 	}
 	return strings.Join(parts, " ")
-}
-
-// printStatus prints the works' conditions and feedback values.
-func (s *stage) printStatus(works []*workv1.ManifestWork) {
-	out := tabwriter.NewWriter(s.Out, 0, 0, 2, ' ', 0)
-	defer out.Flush()
-	for _, work := range works {
-		fmt.Fprintf(out, "\nmanifestwork/%s at the hub, namespace %s, generation %d\n", work.Name, work.Namespace, work.Generation)
-		fmt.Fprintln(out, "  CONDITION\tSTATUS\tREASON\tMESSAGE")
-		for _, c := range work.Status.Conditions {
-			fmt.Fprintf(out, "  %s\t%s\t%s\t%s\n", c.Type, c.Status, c.Reason, c.Message)
-		}
-		fmt.Fprintln(out, "  RESOURCE\tAPPLIED\tAVAILABLE\tFEEDBACK")
-		for _, m := range work.Status.ResourceStatus.Manifests {
-			var values []string
-			for _, v := range m.StatusFeedbacks.Values {
-				values = append(values, v.Name+"="+workstate.ValueText(v.Value))
-			}
-			fmt.Fprintf(out, "  %s %s/%s\t%s\t%s\t%s\n", m.ResourceMeta.Kind, m.ResourceMeta.Namespace, m.ResourceMeta.Name,
-				status(m.Conditions, workv1.ManifestApplied), status(m.Conditions, workv1.ManifestAvailable), strings.Join(values, " "))
-		}
-	}
-}
-
-func status(conditions []metav1.Condition, kind string) string {
-	if c := meta.FindStatusCondition(conditions, kind); c != nil {
-		return string(c.Status)
-	}
-	return "-"
 }

@@ -9,10 +9,6 @@ import (
 	"strings"
 
 	"golang.org/x/sync/errgroup"
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -41,7 +37,8 @@ func (s *stage) startControlPlanes(ctx context.Context) error {
 		if err := install.Policies(ctx, s.hub, policies.Default()...); err != nil {
 			return err
 		}
-		return createNamespace(ctx, s.hub, clusterName)
+		_, err = s.atHub(ctx, "", "create", "namespace", clusterName)
+		return err
 	})
 	group.Go(func() error { return s.startSpoke(ctx, "spoke") })
 	return group.Wait()
@@ -74,18 +71,6 @@ func (s *stage) ready(ctx context.Context, p *process.Process, dir string) (*res
 	}
 	s.say("%s is ready at %s", p.Name, config.Host)
 	return config, nil
-}
-
-func createNamespace(ctx context.Context, config *rest.Config, name string) error {
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return err
-	}
-	_, err = client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
-	if err != nil && !apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("create namespace %s on the hub: %w", name, err)
-	}
-	return nil
 }
 
 // startWorkwire starts the broker, the hub and the agent.
@@ -139,6 +124,11 @@ func (s *stage) join(ctx context.Context, name, cluster, dir string) (*process.P
 func (s *stage) startAgent(name, cluster, dir string) (*process.Process, error) {
 	return s.start(name, "work-agent", "--cluster-name="+cluster, "--join-secret="+join.Namespace+"/"+join.MembershipSecret,
 		"--kubeconfig="+s.path(dir+"/kubeconfig"), "--listen-address=127.0.0.1:0")
+}
+
+// atHub runs kubectl at the hub.
+func (s *stage) atHub(ctx context.Context, input string, args ...string) (string, error) {
+	return s.output(ctx, input, "kubectl", append(args, "--kubeconfig="+s.path("hub/kubeconfig"))...)
 }
 
 // output runs a program to its end and returns what it prints.

@@ -18,8 +18,6 @@ import (
 
 	"github.com/workwire/workwire/examples"
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
-	clusterv1beta1 "github.com/workwire/workwire/pkg/apis/cluster/v1beta1"
-	clusterv1beta2 "github.com/workwire/workwire/pkg/apis/cluster/v1beta2"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
 	workwirev1alpha1 "github.com/workwire/workwire/pkg/apis/workwire/v1alpha1"
@@ -138,49 +136,35 @@ func (w *walker) awaitPresence(ctx context.Context, name string, connected bool)
 
 // create applies the example, and waits until it has reached all clusters.
 func (w *walker) create(ctx context.Context) error {
-	if err := createNamespace(ctx, w.hub, setsNamespace); err != nil {
+	if _, err := w.atHub(ctx, "", "create", "namespace", setsNamespace); err != nil {
 		return err
 	}
-	binding, placement, set := &clusterv1beta2.ManagedClusterSetBinding{}, &clusterv1beta1.Placement{}, &workv1alpha1.ManifestWorkReplicaSet{}
-	for file, object := range map[string]any{"cluster-set-binding": binding, "canary-placement": placement, "canary-mwrset": set} {
-		if err := readExample(file, object); err != nil {
+	for _, file := range []string{"cluster-set-binding", "canary-placement"} {
+		if err := w.applyExample(ctx, "replicaset/"+file+".yaml"); err != nil {
 			return err
 		}
 	}
+	const file = "replicaset/canary-mwrset.yaml"
+	set := &workv1alpha1.ManifestWorkReplicaSet{}
+	text, err := examples.Files.ReadFile(file)
+	if err == nil {
+		err = yaml.UnmarshalStrict(text, set)
+	}
+	if err != nil {
+		return fmt.Errorf("read examples/%s: %w", file, err)
+	}
 	set.Spec.PlacementRefs[0].RolloutStrategy.Progressive.MinSuccessTime.Duration = walkSoak
 	set.Annotations = map[string]string{workv1alpha1.OnFailureAnnotationKey: workv1alpha1.OnFailureRollback}
-	if _, err := w.client.ClusterV1beta2().ManagedClusterSetBindings(setsNamespace).Create(ctx, binding, metav1.CreateOptions{}); err != nil {
-		return fmt.Errorf("apply the binding: %w", err)
-	}
-	if _, err := w.client.ClusterV1beta1().Placements(setsNamespace).Create(ctx, placement, metav1.CreateOptions{}); err != nil {
-		return fmt.Errorf("apply the placement: %w", err)
-	}
 	if _, err := w.client.WorkV1alpha1().ManifestWorkReplicaSets(setsNamespace).Create(ctx, set, metav1.CreateOptions{}); err != nil {
 		return fmt.Errorf("apply the set: %w", err)
 	}
 	return w.rollout(ctx, workv1alpha1.ReasonComplete, "3 of 3 clusters succeeded")
 }
 
-// readExample reads a file of examples/replicaset.
-func readExample(file string, into any) error {
-	text, err := examples.Files.ReadFile("replicaset/" + file + ".yaml")
-	if err == nil {
-		err = yaml.UnmarshalStrict(text, into)
-	}
-	if err != nil {
-		return fmt.Errorf("read examples/replicaset/%s.yaml: %w", file, err)
-	}
-	return nil
-}
-
 // override applies the example's WorkOverride, and waits until each cluster has its own value.
 func (w *walker) override(ctx context.Context) error {
-	override := &workwirev1alpha1.WorkOverride{}
-	if err := readExample("canary-override", override); err != nil {
+	if err := w.applyExample(ctx, "replicaset/canary-override.yaml"); err != nil {
 		return err
-	}
-	if _, err := w.client.WorkwireV1alpha1().WorkOverrides(setsNamespace).Create(ctx, override, metav1.CreateOptions{}); err != nil {
-		return fmt.Errorf("apply the override: %w", err)
 	}
 	for _, cluster := range clusters {
 		value := fmt.Sprintf(`"cluster":%q`, cluster.name)
@@ -253,19 +237,14 @@ func (w *walker) show(text string) {
 
 // plan applies the example's RolloutPlan, and names it on the set.
 func (w *walker) plan(ctx context.Context) error {
-	plan := &workwirev1alpha1.RolloutPlan{}
-	if err := readExample("canary-plan", plan); err != nil {
+	if err := w.applyExample(ctx, "replicaset/canary-plan.yaml"); err != nil {
 		return err
 	}
-	if _, err := w.client.WorkwireV1alpha1().RolloutPlans(setsNamespace).Create(ctx, plan, metav1.CreateOptions{}); err != nil {
-		return fmt.Errorf("apply the plan: %w", err)
-	}
-	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, workv1alpha1.RolloutPlanAnnotationKey, plan.Name)
-	_, err := w.client.WorkV1alpha1().ManifestWorkReplicaSets(setsNamespace).Patch(ctx, setName, types.MergePatchType, patch, metav1.PatchOptions{})
-	if err != nil {
+	const named = workv1alpha1.RolloutPlanAnnotationKey + "=careful" // by the example
+	if _, err := w.atHub(ctx, "", "annotate", "manifestworkreplicaset", setName, "-n", setsNamespace, named); err != nil {
 		return fmt.Errorf("name the plan on the set: %w", err)
 	}
-	w.say("workwire.dev/rollout-plan=%s", plan.Name)
+	w.say("%s", named)
 	return nil
 }
 
