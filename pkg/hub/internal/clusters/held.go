@@ -17,8 +17,6 @@ import (
 const (
 	// maxHeld is the maximum number of held works of a cluster that are remembered.
 	maxHeld = 20_000
-	// maxHeldReason is the maximum length of the reason of a held work in bytes.
-	maxHeldReason = 64
 	// heldQuiet is how long nothing must change before the ManagedCluster shows the held works, so that
 	// a burst of statuses costs one write. It is heldPatience while the agent has not reported on all
 	// works that it lists.
@@ -141,12 +139,13 @@ func (h *heldWorks) report(s *wire.Status, now time.Time) (added, changed bool) 
 	return added, changed
 }
 
-// heldReason returns the reason to remember: agents have short ones.
+// heldReason returns the reason to remember, one of the two that there are: it goes into a condition of the ManagedCluster,
+// of which the API server refuses all conditions if this one has a reason that is not valid.
 func heldReason(reported string) string {
-	if len(reported) > maxHeldReason {
-		return workv1.ReasonSourceKnowsTooFew
+	if reported == workv1.ReasonSourceIdentityChanged {
+		return reported
 	}
-	return reported
+	return workv1.ReasonSourceKnowsTooFew
 }
 
 // created handles a work that was created at the hub: it takes over the objects of a held one that

@@ -134,6 +134,25 @@ func TestHeldWorks(t *testing.T) {
 	f.awaitEvents("Normal NoWorksHeld")
 }
 
+// TestHeldWithoutReason: an agent that gives no reason, or none that the API server takes, holds up nothing else that the
+// ManagedCluster says.
+func TestHeldWithoutReason(t *testing.T) {
+	w := newWorld(t)
+	f := w.start()
+	for cluster, reason := range map[string]string{"c1": "", "c2": "no reason"} {
+		f.says(cluster, "s", true)
+		w.await(cluster, "available", available)
+		w.accept(cluster, true)
+		w.await(cluster, "accepted", isAccepted)
+		s := &wire.Status{UID: "uid-a", Cluster: wire.ClusterName(cluster), Meta: metav1.ObjectMeta{Name: "a"}, Generation: 3}
+		s.Status.Conditions = []metav1.Condition{{Type: workv1.WorkDeletionHeld, Status: metav1.ConditionTrue, Reason: reason}}
+		f.Observe(delivery.UnknownStatus{Status: s})
+		w.await(cluster, "works are held", worksHeld(metav1.ConditionTrue, workv1.ReasonSourceKnowsTooFew))
+		f.says(cluster, "s", false)
+		w.await(cluster, "away", func(c *clusterv1.ManagedCluster) bool { return !available(c) })
+	}
+}
+
 // TestDivergence: the ManagedCluster, the metric and an event say since when works differ, with one
 // write each when it begins and ends.
 func TestDivergence(t *testing.T) {
