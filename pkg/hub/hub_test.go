@@ -154,6 +154,24 @@ func TestFinalizerTakenAwayComesBack(t *testing.T) {
 	}
 }
 
+// TestFinalizerTakenAwayBeforeAnAnswer: a work whose cluster has reported nothing yet is not deleted there either.
+func TestFinalizerTakenAwayBeforeAnAnswer(t *testing.T) {
+	w := newWorld(t)
+	w.startHub()
+	a := w.silentAgent(nil)
+	created := w.create("stripped")
+	a.Await(t, "spec", generation(created.UID, 1))
+	w.update("stripped", func(work *workv1.ManifestWork) { work.Finalizers = nil })
+	w.await("stripped", "held again", works.HasFinalizer)
+	changed := w.change("stripped", "2")
+	a.Await(t, "changed spec", generation(created.UID, wire.Generation(changed.Generation)))
+	for _, spec := range a.Specs(created.UID) {
+		if spec.IsDeletion() {
+			t.Errorf("its deletion is published: %+v", spec)
+		}
+	}
+}
+
 func TestRestartRepublishesNothingUnchanged(t *testing.T) {
 	w := newWorld(t)
 	first := w.startHub()

@@ -63,13 +63,14 @@ type edit struct {
 // for one that was removed. They may be two different works of one name. found: the work was there
 // when the hub started, so that before says nothing.
 func editOf(before, after *workv1.ManifestWork, addressable, found bool) edit {
-	var e edit
+	e := edit{finalizer: after != nil && needsFinalizer(after, addressable)}
 	visible := after != nil && isVisible(after, addressable)
 	same := before != nil && after != nil && before.UID == after.UID
 	if before != nil && isVisible(before, addressable) && (!visible || !same) {
 		switch {
 		case same && workv1.IsForgotten(after):
 			e.forgotten = before
+		case same && e.finalizer: // somebody took the finalizer away: it is put back
 		case !same && before.DeletionTimestamp == nil && HasFinalizer(before):
 			e.lost = before
 		default:
@@ -81,7 +82,6 @@ func editOf(before, after *workv1.ManifestWork, addressable, found bool) edit {
 		e.restored = same && goneBack(before, after) || !same && !found && reported(after)
 		e.statuses = same && controller.Newer(before, after)
 	}
-	e.finalizer = after != nil && needsFinalizer(after, addressable)
 	return e
 }
 

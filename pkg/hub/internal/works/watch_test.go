@@ -73,7 +73,7 @@ func TestEditOf(t *testing.T) {
 		{name: "released, others hold it", before: deleting, after: done, want: edit{removed: deleting}},
 		{name: "then gone", before: done},
 		{name: "released and gone", before: deleting, want: edit{removed: deleting}},
-		{name: "removed by force", before: held, after: fresh, want: edit{removed: held, finalizer: true}},
+		{name: "finalizer taken away", before: held, after: fresh, want: edit{finalizer: true}},
 		{name: "gone, and nobody deleted it", before: held, want: edit{lost: held}},
 		{name: "forgotten", before: held, after: forgotten(held), want: edit{forgotten: held}},
 		{name: "forgotten while being deleted", before: deleting, after: forgotten(deleting), want: edit{forgotten: deleting}},
