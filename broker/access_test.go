@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/eclipse/paho.golang/paho"
+	"github.com/google/uuid"
 
 	"github.com/workwire/workwire/broker"
 	"github.com/workwire/workwire/broker/acl"
@@ -448,6 +449,11 @@ func (f *fleet) checkReceived(t *testing.T, id acl.Identity, c *client, want map
 // is still there.
 func (f *fleet) checkClientIDs(t *testing.T) {
 	hub := f.dial(t, f.optionsFor(t, acltest.Hub, "hub"))
+	for _, clientID := range []string{"hub1-hub", "hub1-hub-joins", "workctl-" + uuid.NewString()} { // of work-hub and workctl
+		own := f.optionsFor(t, acltest.Hub, "")
+		own.clientID = clientID
+		f.dial(t, own).mustSubscribe("clusters/+/agentbroadcast")
+	}
 	victimOptions := f.optionsFor(t, acltest.A, "victim")
 	victimOptions.expiry = 3600
 	victim := f.dial(t, victimOptions)

@@ -66,6 +66,9 @@ const (
 	maxQueueBytes    = 512 << 20
 )
 
+// toolIDs matches the client ids of workctl: a UUID follows, so that the agent of a cluster "workctl" has none of them.
+const toolIDs = "workctl-[0-9a-f-]{36}"
+
 // Definitions returns the content of definitions.json for users: what each of them may do, and the
 // limits. A user without a password logs in with a certificate, whose common name is the user name.
 // The rules are those of package acl. As with Mosquitto, the user name of an agent is its cluster,
@@ -88,7 +91,7 @@ func Definitions(users []broker.User) ([]byte, error) {
 			Name: u.Username, PasswordHash: passwordHash(u.Username, u.Password), HashingAlgorithm: "rabbit_password_hashing_sha256",
 			Tags: []string{}, Limits: map[string]int{"max-connections": maxConnections},
 		})
-		queues := "^mqtt-(subscription|will)-(" + r.clientIDs + "|workctl-[0-9a-z]+)(qos[01])?$"
+		queues := "^mqtt-(subscription|will)-(" + r.clientIDs + "|" + toolIDs + ")(qos[01])?$"
 		d.Permissions = append(d.Permissions, permission{
 			User: u.Username, Vhost: "/", Configure: queues, Write: queues + `|^amq\.topic$`, Read: queues + `|^amq\.topic$`,
 		})
@@ -121,7 +124,7 @@ func rulesOf(id acl.Identity, username string) (rules, error) {
 		}, nil
 	case acl.Source:
 		return rules{
-			clientIDs: self + "-hub|" + own,
+			clientIDs: self + "-hub(-[0-9a-f]{8})?(-joins)?|" + own,
 			write:     `^sources\.` + self + `\.(clusters\.` + name + `\.sourceevents|sourcebroadcast|joinanswers\.` + name + `)$`,
 			read:      `^(sources\.` + self + `\.clusters\.(` + name + `|\*)\.agentevents|clusters\.(` + name + `|\*)\.agentbroadcast|sources\.` + self + `\.clusters\.-\.sourceevents|sources\.` + self + `\.joinrequests)$`,
 		}, nil

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/uuid"
+
 	"github.com/workwire/workwire/broker"
 	"github.com/workwire/workwire/broker/acl"
 	"github.com/workwire/workwire/test/kit"
@@ -56,25 +58,28 @@ func TestAttempts(t *testing.T) {
 	}
 }
 
-// TestSessions: nobody may use the queue of a session of another user.
+// TestSessions: nobody may use the queue of a session of another user, and each those of workctl.
 func TestSessions(t *testing.T) {
 	var d definitions
 	text, err := Definitions([]broker.User{
 		{Username: "c1", Role: acl.Agent}, {Username: "c1-x", Role: acl.Agent}, {Username: "hub1", Role: acl.Agent}, {Username: "source", Role: acl.Agent},
-		{Username: "join", Role: acl.Joiner}, {Username: "source.hub1", ID: "hub1", Role: acl.Source}, {Username: "watcher", Role: acl.Observer},
+		{Username: "workctl", Role: acl.Agent}, {Username: "join", Role: acl.Joiner}, {Username: "source.hub1", ID: "hub1", Role: acl.Source}, {Username: "watcher", Role: acl.Observer},
 	})
 	kit.NoError(t, err)
 	kit.NoError(t, json.Unmarshal(text, &d))
 	owners := map[string]string{
 		"mqtt-subscription-c1-agentqos1": "c1", "mqtt-subscription-c1-clientqos0": "c1", "mqtt-will-c1-agent": "c1", "mqtt-subscription-c1/anyqos1": "c1",
 		"mqtt-subscription-c1-x-agentqos1": "c1-x", "mqtt-subscription-hub1-agentqos1": "hub1", "mqtt-subscription-hub1-hubqos1": "source.hub1",
+		"mqtt-subscription-hub1-hub-joinsqos1": "source.hub1", "mqtt-subscription-hub1-hub-1a2b3c4d-joinsqos1": "source.hub1", "mqtt-subscription-hub1-hub-1a2b3c4dqos1": "source.hub1",
+		"mqtt-subscription-workctl-agentqos1": "workctl", "mqtt-subscription-workctl-clientqos1": "workctl",
 		"mqtt-subscription-source.hub1/xqos1": "source.hub1", "mqtt-subscription-source/hub1qos1": "source", "mqtt-subscription-watcher/tailqos0": "watcher", "mqtt-subscription-join/x1qos1": "join",
 		"mqtt-subscription-c1-otherqos1": "", "amq.gen": "", "mqtt-subscription-c1": "",
+		"mqtt-subscription-workctl-" + uuid.NewString() + "qos0": "each",
 	}
 	for queue, owner := range owners {
 		for _, p := range d.Permissions {
 			for _, expression := range []string{p.Configure, p.Write, p.Read} {
-				if got := regexp.MustCompile(expression).MatchString(queue); got != (p.User == owner) {
+				if got := regexp.MustCompile(expression).MatchString(queue); got != (p.User == owner || owner == "each") {
 					t.Errorf("%s at the queue %s: %v, by %s", p.User, queue, got, expression)
 				}
 			}

@@ -3,9 +3,11 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -37,6 +39,13 @@ func TestApplyWithoutBroker(t *testing.T) {
 	if coded, ok := errors.AsType[*cli.Error](err); err == nil || ok && coded.ExitCode() == cli.ExitTimeout || !strings.Contains(err.Error(), silent.Addr().String()) {
 		t.Errorf("%v\n%s", err, out)
 	}
+	conn, err := silent.Accept()
+	kit.NoError(t, err)
+	sent, err := io.ReadAll(conn)
+	if !regexp.MustCompile(`workctl-[0-9a-f-]{36}`).Match(sent) { // which each user may have at RabbitMQ
+		t.Errorf("the client id is another: %q, %v", sent, err)
+	}
+	kit.NoError(t, conn.Close())
 }
 
 // TestApplyAndDelete sends works without a hub to a real agent, again and again, with nothing kept

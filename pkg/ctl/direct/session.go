@@ -41,7 +41,7 @@ func (s *session) connect(ctx context.Context, broker config.Config, received fu
 	if s.source, s.topics, err = SourceOf(broker.Topics); err != nil {
 		return err
 	}
-	if s.conn, err = mqtt.Dial(ctx, broker, string(s.source)+"-workctl-"+uuid.NewString()[:8], received); err != nil {
+	if s.conn, err = mqtt.Dial(ctx, broker, "workctl-"+uuid.NewString(), received); err != nil {
 		return advised(fmt.Errorf("connect to the broker %s: %w", broker.BrokerHost, err))
 	}
 	return nil
