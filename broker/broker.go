@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -143,7 +144,7 @@ func (b *Broker) serveMQTT(ctx context.Context, res *resources, s *server) {
 	<-ctx.Done()
 	res.router.Stop()
 	close(s.stopping)
-	s.disconnectAll()
+	s.disconnectAll(cmp.Or(s.onStop.Load(), errStopping))
 	for _, l := range res.listeners {
 		l.Close()
 	}

@@ -316,6 +316,35 @@ func TestDrain(t *testing.T) {
 	})
 }
 
+// TestDrainOfWhoDoNotRead: clients that read nothing, so that they cannot be told, delay neither one another's end nor what the
+// broker takes up.
+func TestDrainOfWhoDoNotRead(t *testing.T) {
+	const deaf = 10
+	var log kit.Log
+	file := configFile{t, filepath.Join(t.TempDir(), "broker.yaml")}
+	file.write(map[string]string{"hub1": "h", "c1": password})
+	cfg, err := broker.LoadConfig(file.path)
+	kit.NoError(t, err)
+	cfg.Logger = log.Logger()
+	b := brokertest.Start(t, cfg)
+	for i := range deaf {
+		c := dialRaw(t, b.Addr, "c1")
+		c.Connect(fmt.Sprint(i), 0)
+		c.Subscribe(specFilter)
+	}
+	// More than the buffers of a connection take.
+	dial(t, b.Addr, options{user: "hub1", password: "h"}).publishMany(specTopic, slices.Repeat([]string{strings.Repeat("x", 1<<19)}, 64))
+	data, err := os.ReadFile(file.path)
+	kit.NoError(t, err)
+	kit.NoError(t, os.WriteFile(file.path, append(data, "drain: {serverReference: 'other:8883'}\n"...), 0o600))
+	log.Await(t, "configuration reloaded")
+	reloaded := time.Now()
+	kit.True(t, "all to be sent away", func() bool { return scrape(t, b, "workwire_broker_clients_connected") == 0 })
+	if took := time.Since(reloaded); took >= deaf*time.Second {
+		t.Errorf("it took %s, a second for each", took)
+	}
+}
+
 // TestMappingChanges maps the certificate of a connected client to another identity: the client may
 // not go on as the former one.
 func TestMappingChanges(t *testing.T) {

@@ -1,7 +1,6 @@
 package broker
 
 import (
-	"cmp"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -70,10 +69,8 @@ func (s *server) takeOver(c *client) {
 	<-previous.done
 }
 
-// disconnectAll disconnects every client with the reason that the broker stops, and refers it to
-// another server if there is one.
-func (s *server) disconnectAll() {
-	why := cmp.Or(s.onStop.Load(), errStopping)
+// disconnectAll disconnects every client.
+func (s *server) disconnectAll(why *packet.Error) {
 	for _, c := range s.conns.Range {
 		c.(*client).shortenWrites() // of all first: a client that does not read delays nobody
 	}
@@ -104,8 +101,6 @@ func (s *server) drain(d *Drain) {
 // sendAway disconnects all clients while the broker drains.
 func (s *server) sendAway() {
 	if to := s.draining.Load(); to != nil {
-		for _, c := range s.conns.Range {
-			c.(*client).disconnect(to)
-		}
+		s.disconnectAll(to)
 	}
 }
