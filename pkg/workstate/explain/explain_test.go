@@ -138,6 +138,21 @@ func ofSet(paused bool) workstate.Facts {
 	return f
 }
 
+// Conditions that the hub sets for sets of generation 0.
+var (
+	rolledOut = []metav1.Condition{{Type: "PlacementRolledOut", Status: metav1.ConditionTrue, Reason: "Complete"},
+		{Type: "Progressing", Status: metav1.ConditionFalse, Reason: "Complete"}}
+	overridden = []metav1.Condition{{Type: "OverridesRendered", Status: metav1.ConditionTrue, Reason: "AsExpected"}}
+)
+
+// setSays sets conditions of the set of a work.
+func setSays(f workstate.Facts, conditions []metav1.Condition) workstate.Facts {
+	for _, c := range conditions {
+		meta.SetStatusCondition(&f.Set.Status.Conditions, c)
+	}
+	return f
+}
+
 var apps = schema.GroupResource{Group: "apps", Resource: "deployments"}
 
 // TestCauses checks the cause, its object and what to do for each state that hub and agent can report, and which of
@@ -183,9 +198,13 @@ func TestCauses(t *testing.T) {
 		"cluster paused": {pending("False", workv1.ReasonPaused, "", func(f *workstate.Facts) {
 			f.Cluster.Annotations = map[string]string{workv1.PausedAnnotationKey: workv1.PausedValue}
 		}), explain.Blocked, workstate.ClusterPaused, "workctl resume cluster cluster1"},
-		"set paused":    {ofSet(true), explain.Blocked, workstate.SetPaused, "workctl rollout resume till -n shop"},
-		"rollout waits": {ofSet(false), explain.Progressing, workstate.RolloutWaits, "waiting for cluster9"},
-		"published":     {pending("Unknown", workv1.ReasonPublished, "The broker has it"), explain.Progressing, workstate.NotAnswered, "The broker has it wait"},
+		"set paused":                       {ofSet(true), explain.Blocked, workstate.SetPaused, "workctl rollout resume till -n shop"},
+		"rollout waits":                    {ofSet(false), explain.Progressing, workstate.RolloutWaits, "waiting for cluster9"},
+		"rolled out, and the spec differs": {setSays(ofSet(false), rolledOut), explain.Ready, "", ""},
+		"rolled out before":                {setSays(changed(ofSet(false), func(f *workstate.Facts) { f.Set.Generation++ }), rolledOut), explain.Progressing, workstate.RolloutWaits, "has not reached this cluster"},
+		"overridden":                       {setSays(ofSet(false), overridden), explain.Ready, "", ""},
+		"overridden, paused":               {setSays(ofSet(true), overridden), explain.Ready, "", ""},
+		"published":                        {pending("Unknown", workv1.ReasonPublished, "The broker has it"), explain.Progressing, workstate.NotAnswered, "The broker has it wait"},
 		"statuses refused": {pending("Unknown", workv1.ReasonPublished, "", func(f *workstate.Facts) {
 			meta.SetStatusCondition(&f.Cluster.Status.Conditions, metav1.Condition{Type: "StatusesTrusted", Status: "False", Reason: "Unsigned", Message: "they have no signature"})
 		}), explain.Blocked, workstate.StatusesRefused, "they have no signature start the agent of cluster1 with --signing-key"},
