@@ -9,10 +9,12 @@ import (
 	"io"
 	"net/http"
 	"net/http/cookiejar"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -356,6 +358,38 @@ func TestStream(t *testing.T) {
 	last.await("retry")
 	s.stop()
 	last.await("")
+}
+
+// TestChangedPage: a page that a stream tells of a change gets it when it fetches itself, also within a second after its last snapshot.
+func TestChangedPage(t *testing.T) {
+	cluster := plane.Namespace(t, "cluster")
+	token, _ := account(t, cluster, "viewer")
+	mayList(t, cluster, "viewer", cluster)
+	start, later := time.Now(), atomic.Bool{}
+	s := startSite(t, plane.REST(), func(c *Config) {
+		c.Now = func() time.Time {
+			if later.Load() {
+				return start.Add(snapshotAge)
+			}
+			return start
+		}
+	})
+	who, err := s.auth.viewer(t.Context(), token)
+	kit.NoError(t, err)
+	before, w := s.fleet.snapshot().version, httptest.NewRecorder()
+	stream := &stream{d: s.Dashboard, r: s.request(http.MethodGet, "/events", token), viewer: who, w: w, control: http.NewResponseController(w), version: before}
+	createWork(t, cluster, "shop")
+	kit.True(t, "the change is noted", func() bool { return s.fleet.changes.Load() > before })
+	for _, told := range []bool{false, true} {
+		later.Store(told)
+		kit.NoError(t, stream.send(t.Context()))
+		if got := strings.Contains(w.Body.String(), "event: changed"); got != told {
+			t.Errorf("told of the change: %v, want %v", got, told)
+		}
+		if _, body := s.get("/works", token); !strings.Contains(body, fmt.Sprintf(`data-version="%d"`, stream.version)) {
+			t.Errorf("the page is not that of version %d, which the stream has told: %s", stream.version, body)
+		}
+	}
 }
 
 // TestNotices: pages say what their replica cannot vouch for.

@@ -13,7 +13,7 @@ import (
 )
 
 // snapshotAge is how old a snapshot may be while it is used although something has changed: a page
-// shows a change after a second at most, and summing up costs one pass over all works a second.
+// that is live shows a change after two seconds at most, and summing up costs one pass over all works a second.
 const snapshotAge = time.Second
 
 // snapshot is what is known of the fleet at one time, in the order of lists: what needs somebody is

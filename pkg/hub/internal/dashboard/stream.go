@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Limits of streams. Each costs a look a second at two counters.
+// Limits of streams. Each costs a look a second at the snapshot, or at the counter of the feed.
 const (
 	maxStreams       = 200
 	maxViewerStreams = 10
@@ -62,7 +62,7 @@ func (s *streams) finish(key string) {
 }
 
 // stream sends events until the viewer leaves, the token is no longer valid, or the dashboard ends:
-// "changed" when something has changed since the page's version, "rows" with new changes for the live
+// "changed" when there is another snapshot than the page's, "rows" with new changes for the live
 // page, and "end" when the viewer must sign in again.
 func (d *Dashboard) stream(w http.ResponseWriter, r *http.Request) {
 	who, err := d.auth.viewer(r.Context(), d.tokenOf(r, false))
@@ -140,7 +140,8 @@ func (s *stream) send(ctx context.Context) error {
 	if s.rows {
 		return s.sendRows(ctx)
 	}
-	if version := s.d.fleet.changes.Load(); version != s.version {
+	// A change that the snapshot has not seen yet is told with the next one: the page would get this one again.
+	if version := s.d.fleet.snapshot().version; version != s.version {
 		s.version = version
 		return s.write(fmt.Sprintf("event: changed\ndata: %d\n\n", version))
 	}
