@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utiljson "k8s.io/apimachinery/pkg/util/json" // integers stay as they are
 
 	"github.com/workwire/workwire/pkg/runtime/yamlfile"
 	"github.com/workwire/workwire/pkg/wire"
@@ -214,7 +215,7 @@ func parseDocument(origin string, text []byte) ([]Manifest, error) {
 		return nil, fmt.Errorf("is no YAML: %w", err)
 	}
 	var value any
-	if err := json.Unmarshal(raw, &value); err != nil {
+	if err := utiljson.Unmarshal(raw, &value); err != nil {
 		return nil, fmt.Errorf("is no YAML: %w", err)
 	}
 	if value == nil {

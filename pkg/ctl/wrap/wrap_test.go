@@ -175,6 +175,27 @@ func TestJSONValues(t *testing.T) {
 	}
 }
 
+// TestIntegers: integers that a float64 cannot hold are written as they were read, also of items of a list, and of what was written.
+func TestIntegers(t *testing.T) {
+	const object = `{apiVersion: example.com/v1, kind: Monitor, metadata: {name: m, namespace: a}, spec: {id: 1152921504606846977, limit: 9223372036854775807}}`
+	for _, text := range []string{object, "{apiVersion: v1, kind: List, items: [" + object + "]}"} {
+		for _, format := range []string{"yaml", "json"} {
+			for range 2 {
+				manifests, err := wrap.Parse("f.yaml", []byte(text))
+				kit.NoError(t, err)
+				works, _, err := wrap.Works(manifests, wrap.Config{Name: "w", Cluster: "cluster1"})
+				kit.NoError(t, err)
+				var out strings.Builder
+				kit.NoError(t, wrap.Write(&out, works, format))
+				text = out.String()
+				if !strings.Contains(text, "1152921504606846977") || !strings.Contains(text, "9223372036854775807") {
+					t.Errorf("%s as %s: %s", object, format, text)
+				}
+			}
+		}
+	}
+}
+
 func TestNamespace(t *testing.T) {
 	text := `{apiVersion: v1, kind: Pod, metadata: {name: p}}
 ---

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 
+	utiljson "k8s.io/apimachinery/pkg/util/json" // integers stay as they are
 	"sigs.k8s.io/yaml"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
@@ -20,7 +21,7 @@ func Write(out io.Writer, works []*workv1.ManifestWork, format string) error {
 			return fmt.Errorf("encode the work %s: %w", work.Name, err)
 		}
 		var item map[string]any
-		if err := json.Unmarshal(raw, &item); err != nil {
+		if err := utiljson.Unmarshal(raw, &item); err != nil {
 			return fmt.Errorf("encode the work %s: %w", work.Name, err)
 		}
 		delete(item, "status")
