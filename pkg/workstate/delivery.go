@@ -138,6 +138,9 @@ func presenceBlocker(f *Facts) *Blocker {
 	if available == nil || available.Status == metav1.ConditionTrue {
 		return nil
 	}
+	if available.Reason == clusterv1.ReasonHubDisconnected && f.Presence == nil { // or else its Lease tells that the hub is back
+		return f.delivery(BrokerOff, "broker", available.Reason, available.Message, &available.LastTransitionTime)
+	}
 	return f.delivery(AgentOff, f.clusterObject(), available.Reason, cmp.Or(available.Message, "The agent of the cluster is not connected."), &available.LastTransitionTime)
 }
 
