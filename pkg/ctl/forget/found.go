@@ -197,7 +197,7 @@ func holds(work *workv1.ManifestWork, now time.Time) string {
 	var objects []string
 	manifests := work.Status.ResourceStatus.Manifests
 	for i := range manifests {
-		if m := manifests[i].ResourceMeta; meta.IsStatusConditionTrue(manifests[i].Conditions, workv1.ManifestApplied) {
+		if m := manifests[i].ResourceMeta; isThere(manifests[i].Conditions) {
 			objects = append(objects, m.Kind+" "+strings.TrimPrefix(m.Namespace+"/"+m.Name, "/"))
 		}
 	}
@@ -212,6 +212,16 @@ func holds(work *workv1.ManifestWork, now time.Time) string {
 		text += fmt.Sprintf(" (deleted %s ago: if the broker still has the deletion for the cluster, its return carries it out)", duration.HumanDuration(now.Sub(work.DeletionTimestamp.Time)))
 	}
 	return text
+}
+
+// isThere reports whether the object of a manifest is on the cluster. Applied tells of the last attempt only, and counts where
+// nobody could look.
+func isThere(conditions []metav1.Condition) bool {
+	available := meta.FindStatusCondition(conditions, workv1.ManifestAvailable)
+	if available == nil || available.Status == metav1.ConditionUnknown {
+		return meta.IsStatusConditionTrue(conditions, workv1.ManifestApplied)
+	}
+	return available.Status == metav1.ConditionTrue
 }
 
 // certificates returns those that the hub has noted of the cluster, and that have not expired.

@@ -31,6 +31,12 @@ func TestDescribe(t *testing.T) {
 	}
 	failed := work("failed", 1)
 	failed.Status.ResourceStatus.Manifests[0].Conditions[0].Status = metav1.ConditionFalse
+	gone, refused := work("gone", 1), work("refused", 1)
+	for of, there := range map[*workv1.ManifestWork]metav1.ConditionStatus{&gone: metav1.ConditionFalse, &refused: metav1.ConditionTrue} {
+		m := &of.Status.ResourceStatus.Manifests[0]
+		m.Conditions = append(m.Conditions, condition(workv1.ManifestAvailable, "Seen", there))
+	}
+	refused.Status.ResourceStatus.Manifests[0].Conditions[0].Status = metav1.ConditionFalse
 	wide := work("wide", 1)
 	wide.Status.ResourceStatus.Manifests[0].ResourceMeta = workv1.ManifestResourceMeta{Kind: "ClusterRole", Name: "all"}
 	deleted := work("old", 1)
@@ -56,15 +62,17 @@ func TestDescribe(t *testing.T) {
 				"Not looked for, because you may not list them: CertificateSigningRequests.\n"},
 		"joined with a token": {found: &Found{Name: "rome", Cluster: joined}, left: true,
 			want: "Cluster rome was never heard from.\nThe hub has no works of it.\nEnded at the hub: 1 certificate, the ManagedCluster.\n"},
-		"all": {found: &Found{Name: "rome", Cluster: cluster, Namespace: ours, Requests: []string{"a", "b"}, Works: []workv1.ManifestWork{work("web", 10), failed, wide, deleted}}, left: true,
+		"all": {found: &Found{Name: "rome", Cluster: cluster, Namespace: ours, Requests: []string{"a", "b"}, Works: []workv1.ManifestWork{work("web", 10), failed, gone, refused, wide, deleted}}, left: true,
 			want: "Cluster rome was last heard from 24h ago (2026-03-01T12:00:00Z).\n" +
 				"What the hub knows to be there stays there, and nobody looks after it:\n" +
 				"  failed: nothing that was reported\n" +
+				"  gone: nothing that was reported\n" +
 				"  old: Role shop/r0 (deleted 60m ago: if the broker still has the deletion for the cluster, its return carries it out)\n" +
+				"  refused: Role shop/r0\n" +
 				"  web: Role shop/r0, Role shop/r1, Role shop/r2, Role shop/r3, Role shop/r4, Role shop/r5, Role shop/r6, Role shop/r7 and 2 more\n" +
 				"  wide: ClusterRole all\n" +
 				"It also keeps works that the hub does not know: as it is\n" +
-				"Ended at the hub: 4 works, 2 CertificateSigningRequests, the ManagedCluster, the namespace rome with everything in it.\n" +
+				"Ended at the hub: 6 works, 2 CertificateSigningRequests, the ManagedCluster, the namespace rome with everything in it.\n" +
 				"Its certificate is valid at the broker until 2026-04-01T00:00:00Z: see docs/certificates.md, Revoke a certificate.\n"},
 	} {
 		if got := c.found.Describe(now); got != c.want || c.found.NothingLeft() == c.left {
