@@ -54,7 +54,7 @@ func hostile(size int) map[string]struct{ eventType, text string } {
 		"configs":           {works + "spec.update_request", list(`{"manifests":[{}],"manifestConfigs":[`, `{}`, `]}`)},
 		"rules":             {works + "spec.update_request", list(`{"manifests":[{}],"manifestConfigs":[{"feedbackRules":[`, `{"jsonPaths":[{}]}`, `]}]}`)},
 		"strategies":        {works + "spec.update_request", list(`{"manifests":[{}],"manifestConfigs":[`, `{"updateStrategy":{"serverSideApply":{}}}`, `]}`)},
-		"orphaning rules":   {works + "spec.update_request", list(`{"deleteOption":{"selectivelyOrphans":{"orphaningRules":[`, `{"name":"of-an-object"}`, `]}}}`)},
+		"orphaning rules":   {works + "spec.update_request", list(`{"manifests":[{}],"deleteOption":{"selectivelyOrphans":{"orphaningRules":[`, `{"name":"of-an-object"}`, `]}}}`)},
 		"parts":             {workwire + "specdeltas.spec.update_request", list(`{"base":"b","manifests":[`, `{}`, `]}`)},
 		"patch":             {workwire + "statusdeltas.status.update_request", indexed(`{"base":"b","patch":{"conditions":{`, `{}`, `}}}`)},
 		"patched manifests": {workwire + "statusdeltas.status.update_request", indexed(`{"base":"b","patch":{"resourceStatus":{`, `{}`, `}}}`)},
@@ -182,6 +182,30 @@ func TestLists(t *testing.T) {
 		_, err := Decode(hostileEvent(updated, status(n, manifest), false))
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%d manifests: %v, want %q", n, err, want)
+		}
+	}
+}
+
+// TestSpecDeltaIsBounded: a spec that is refused when it comes whole is refused as a delta too, for the same reason.
+func TestSpecDeltaIsBounded(t *testing.T) {
+	const base = `{"manifests":[{}]}`
+	var bundle Bundle
+	if err := json.Unmarshal([]byte(base), &bundle); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"configs", "rules", "strategies", "orphaning rules"} {
+		h := hostile(1<<20 - 100)[name]
+		_, whole := Decode(hostileEvent(h.eventType, h.text, true))
+		d, err := NewSpecDelta(&Spec{}, []byte(h.text), []byte(base))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = d.Apply(&bundle)
+		for err != nil && errors.Unwrap(err) != nil {
+			err = errors.Unwrap(err)
+		}
+		if err == nil || whole == nil || !strings.HasSuffix(whole.Error(), err.Error()) {
+			t.Errorf("%s: as a delta %.500v, whole %.500v", name, err, whole)
 		}
 	}
 }

@@ -162,8 +162,8 @@ func difference(before, list []json.RawMessage) []ListPart {
 var ErrOtherSpec = errors.New("the result has another content hash than the spec")
 
 // Apply returns the whole spec. base is the bundle with content hash d.Base, and is not changed. Apply
-// returns an error if the change does not fit base, or its result is another spec, none that is valid, or
-// larger than 1 MiB.
+// returns an error if the change does not fit base, or its result is another spec, one that would be refused
+// if it came whole, or larger than 1 MiB.
 func (d *SpecDelta) Apply(base *Bundle) (*Spec, error) {
 	encoded, err := json.Marshal(base)
 	if err != nil {
@@ -173,7 +173,7 @@ func (d *SpecDelta) Apply(base *Bundle) (*Spec, error) {
 	if err := json.Unmarshal(encoded, &from); err != nil {
 		return nil, fmt.Errorf("read the earlier bundle: %w", err)
 	}
-	left := maxCompressed
+	left := maxCompressed - len(d.Change.DeleteOption) - len(d.Change.Executer)
 	if to.Manifests, err = assemble(from.Manifests, d.Change.Manifests, &left); err != nil {
 		return nil, fmt.Errorf("manifests: %w", err)
 	}
@@ -190,7 +190,7 @@ func (d *SpecDelta) Apply(base *Bundle) (*Spec, error) {
 	}
 	s := d.Of
 	s.Bundle = &Bundle{}
-	if err := json.Unmarshal(data, s.Bundle); err != nil {
+	if err := decodeBounded(data, s.Bundle); err != nil {
 		return nil, fmt.Errorf("the result is no ManifestBundle: %w", err)
 	}
 	if err := s.Bundle.Validate(); err != nil {

@@ -170,6 +170,11 @@ func TestSpecDeltaRefused(t *testing.T) {
 			t.Errorf("%s: %+v, %v, want %q", name, got, err, test.want)
 		}
 	}
+	options := *valid
+	options.Change.Executer = json.RawMessage(`"` + strings.Repeat("x", 1<<20) + `"`)
+	if _, err := options.Apply(base); err == nil || !strings.Contains(err.Error(), "larger than 1048576 bytes") {
+		t.Errorf("too large besides its manifests: %v", err)
+	}
 	large := &wire.Bundle{Manifests: manifests(strings.Repeat("x", 1<<20))}
 	if _, err := wire.NewSpecDelta(specOf(large), dataOf(t, large), dataOf(t, base)); err == nil || !strings.Contains(err.Error(), "too large for a delta") {
 		t.Errorf("a spec that is too large: %v", err)
