@@ -236,7 +236,8 @@ func elements(value any, params [3]jsonpath.ParamsEntry) ([]any, error) {
 		return list[start:end], nil
 	}
 	var found []any
-	for i := start; i < end; i += step {
+	list = list[start:end] // from 0: start + step could overflow
+	for i := 0; i < len(list); i += step {
 		found = append(found, list[i])
 	}
 	return found, nil
