@@ -112,6 +112,20 @@ func TestPolicy(t *testing.T) {
 	g.Is(works, "web", "Applied=True", "Available=True")
 }
 
+// TestPolicyOfPods: pods that the policy refuses are not listed to tell why a workload is not ready.
+func TestPolicyOfPods(t *testing.T) {
+	g := newGoverned(t, `allowedResources: ["*.apps"]`)
+	works := g.source("hub1")
+	g.agent(g.govern)
+	work := g.work("web", unschedulable)
+	work.Annotations = map[string]string{workv1.ReportReadinessAnnotationKey: "true"}
+	g.Create(works, work)
+	g.progressing(works, "web", "Available: 0/1: the agent may not list pods in namespace "+g.namespace+", which would tell why")
+	if got := g.requests.All(kit.On("pods")); len(got) > 0 {
+		t.Errorf("pods are asked for: %v", got)
+	}
+}
+
 // TestPolicyBecomesStricter: what was applied stays as it is, and stays when its work goes.
 func TestPolicyBecomesStricter(t *testing.T) {
 	g := newGoverned(t, "deniedResources: [pods]")

@@ -83,13 +83,18 @@ func (c *causes) next(ctx context.Context, m workv1.ManifestResourceMeta, ref ob
 	return known
 }
 
-// podClient returns the client that lists pods for a work. That of a work with an executor needs the
-// executor's right to get them, because it may be the agent's own.
+// podClient returns the client that lists pods for a work, if the policy of the cluster's owner allows
+// them. That of a work with an executor needs the executor's right to get them, because it may be the
+// agent's own.
 func (r *Reconciler) podClient(ctx context.Context, rec *reconciliation, namespace string) (rest.Interface, error) {
+	ref := object.Ref{GroupVersionResource: podResource, Namespace: namespace}
+	if err := rec.policy.RefuseObject(ref); err != nil {
+		return nil, apierrors.NewForbidden(podResource.GroupResource(), "", err)
+	}
 	if rec.account == nil {
 		return r.Raw, nil
 	}
-	if _, err := r.Executors.MayRead(ctx, *rec.account, object.Ref{GroupVersionResource: podResource, Namespace: namespace}); denied(err) {
+	if _, err := r.Executors.MayRead(ctx, *rec.account, ref); denied(err) {
 		return nil, apierrors.NewForbidden(podResource.GroupResource(), "", err)
 	} else if err != nil {
 		return nil, err
