@@ -85,8 +85,10 @@ type Ignored struct {
 	Fields *ignore.Fields
 	// Rest is the manifest without Fields.
 	Rest *unstructured.Unstructured
-	// Hash of Rest, as in the annotation config-spec-hash.
+	// Hash of Rest, as in the annotation config-spec-hash. Different manifests may have the same.
 	Hash string
+	// Digest of Rest, as [Manifest.Hash] is that of Desired.
+	Digest string
 }
 
 // Mapping returns the resource that serves a kind.

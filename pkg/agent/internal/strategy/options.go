@@ -12,6 +12,7 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 
 	"github.com/workwire/workwire/pkg/agent/internal/budget"
+	"github.com/workwire/workwire/pkg/agent/internal/strategy/fields"
 	"github.com/workwire/workwire/pkg/agent/internal/strategy/ignore"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
@@ -142,6 +143,7 @@ func (m *Manifest) setIgnored(strategy *workv1.UpdateStrategy, from *workv1.Mani
 	if err != nil {
 		return &ignore.Error{Err: err}
 	}
+	m.Ignored.Digest = fields.Digest(m.Ignored.Rest.Object)
 	return nil
 }
 

@@ -250,7 +250,8 @@ func (f *Fields) without(live *unstructured.Unstructured) (map[string]any, error
 }
 
 // Hash returns the hash of a manifest that other agents for ManifestWorks write into the annotation
-// config-spec-hash, so that an object applied by one of them is not applied again.
+// config-spec-hash, so that an object applied by one of them is not applied again. It is that of the
+// text without quotes: ["a b"] and ["a","b"] have the same.
 func Hash(manifest *unstructured.Unstructured) string {
 	sum := md5.Sum(fmt.Appendf(nil, "%v", manifest)) // not used for security
 	return hex.EncodeToString(sum[:])

@@ -21,8 +21,8 @@ const (
 // FieldsDigest returns what an agent has to know after a restart about the last write of a
 // manifest, given the object as it is since: by which strategy it was written, which fields it
 // declared, and which values the API server did not store. A change of other values does not change
-// it, so that it is kept in the AppliedManifestWork without a request of its own. Digests of
-// several manifests for one object are separated by commas.
+// it, unless there are ignoreFields, so that it is kept in the AppliedManifestWork without a request of
+// its own. Digests of several manifests for one object are separated by commas.
 func FieldsDigest(m *strategy.Manifest, s State, live *unstructured.Unstructured) string {
 	digest := s.declaredDigest(m)
 	if m.Strategy == workv1.UpdateStrategyTypeUpdate {
@@ -42,7 +42,7 @@ func (s *State) declaredDigest(m *strategy.Manifest) string {
 		shape := rulesFor(m, m.Desired).Shape(m.Desired)
 		return updated + shape[:min(8, len(shape))]
 	case m.Ignored != nil:
-		return applied // the object's annotation has the hash
+		return applied + m.Ignored.Digest[:8] // of values too: the hash in the object's annotation may miss a change
 	default:
 		return applied + fields.Digest([]string{s.Manager(m), fields.AppliedShape(m.Desired)})[:8]
 	}

@@ -191,6 +191,8 @@ func TestPlanIgnoring(t *testing.T) {
 	update := strategytest.Manifest(t, strategytest.ConfigMap("c", `,"data":{"k":"v"}`))
 	orphaned := strategytest.Manifest(t, strategytest.ConfigMap("c", `,"data":{"k":"v"}`), strategytest.IgnoreFields(strategytest.OnPresent(".data")), strategytest.Orphan)
 	serverSide := strategytest.Manifest(t, strategytest.ConfigMap("c", `,"data":{"k":"v"}`), strategytest.Configured(strategytest.ServerSide(nil)))
+	joined := strategytest.Manifest(t, strategytest.ConfigMap("c", `,"l":["a b"]`), strategytest.IgnoreFields(strategytest.OnPresent(".data")))
+	split := strategytest.Manifest(t, strategytest.ConfigMap("c", `,"l":["a","b"]`), strategytest.IgnoreFields(strategytest.OnPresent(".data")))
 	byOther := *otherFields
 	byOther.FieldManager = "other"
 	drifted := func(m *strategy.Manifest) *unstructured.Unstructured {
@@ -202,14 +204,19 @@ func TestPlanIgnoring(t *testing.T) {
 		m        *strategy.Manifest
 		live     *unstructured.Unstructured
 		previous *strategy.Manifest
+		digest   string
 		complete bool
 		want     plan.Verb
 	}{
 		"drift stays":                          {m: first, live: drifted(first), previous: first, want: plan.Keep},
-		"drift stays after a restart":          {m: first, live: drifted(first), want: plan.Keep},
+		"drift stays after a restart":          {m: first, live: drifted(first), digest: digest(first), want: plan.Keep},
+		"after one that recorded no values":    {m: first, live: drifted(first), digest: "A", want: plan.Keep},
+		"by an agent that records nothing":     {m: first, live: drifted(first), want: plan.Keep},
 		"nothing but ignored fields changed":   {m: otherData, live: drifted(first), previous: first, want: plan.Keep},
 		"others changed: it is read":           {m: otherFields, live: drifted(first), previous: first, want: plan.Read},
 		"others changed":                       {m: otherFields, live: drifted(first), complete: true, want: plan.Apply},
+		"others of the same hash changed":      {m: split, live: drifted(joined), previous: joined, want: plan.Read},
+		"the same before a restart":            {m: split, live: drifted(joined), digest: digest(joined), want: plan.Read},
 		"on change, drift stays":               {m: changeFirst, live: drifted(changeFirst), previous: changeFirst, want: plan.Keep},
 		"on change, the manifest changed":      {m: changeOther, live: drifted(changeFirst), previous: changeFirst, want: plan.Apply},
 		"by another agent: label only":         {m: first, live: foreign, want: plan.PatchMetadata},
@@ -221,7 +228,7 @@ func TestPlanIgnoring(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := situation(test.live, test.previous)
-			s.Complete = test.complete
+			s.FieldsDigest, s.Complete = test.digest, test.complete
 			before := test.live.DeepCopy()
 			step := plan.Next(test.m, s)
 			if step.Verb != test.want {

@@ -24,7 +24,7 @@ func planApply(m *strategy.Manifest, s *State) Step {
 	if s.Live.State == object.Present {
 		_, wrong = metadataDifferences(m, s)
 		wrong = append(wrong, differences(m, s)...)
-		if len(wrong) == 0 && s.wasApplied(m) && !reapplies(m, s.Previous) {
+		if len(wrong) == 0 && s.wasApplied(m) && !s.reapplies(m) {
 			return Step{}
 		}
 		if step, needed := migrateManagedFields(m, s); needed {
@@ -46,7 +46,7 @@ func planIgnoring(m *strategy.Manifest, s *State) Step {
 		return Step{Verb: Apply, Object: applyBody(m, m.Desired, s)}
 	}
 	live := s.Live.Object
-	if live.GetAnnotations()[workv1.ManifestConfigSpecHashAnnotationKey] == m.Ignored.Hash && !reapplies(m, s.Previous) {
+	if live.GetAnnotations()[workv1.ManifestConfigSpecHashAnnotationKey] == m.Ignored.Hash && !s.reapplies(m) {
 		refs, wrong := metadataDifferences(m, s)
 		if len(wrong) == 0 {
 			return Step{}
@@ -120,10 +120,11 @@ func ManagersToMigrate(m *strategy.Manifest, s State) []string {
 
 // reapplies reports whether the previous manifest requires another apply, whatever the object's
 // annotation says. A manifest of another field manager does not: a work may have one for each.
-func reapplies(m, previous *strategy.Manifest) bool {
+func (s *State) reapplies(m *strategy.Manifest) bool {
+	previous := s.Previous
 	switch {
-	case previous == nil:
-		return false
+	case previous == nil: // former agents recorded no more than that they applied it
+		return m.Ignored != nil && s.FieldsDigest != "" && s.FieldsDigest != applied && s.recordedDigest(m) == ""
 	case previous.Strategy != m.Strategy:
 		return true
 	case previous.FieldManager != m.FieldManager:
@@ -131,6 +132,6 @@ func reapplies(m, previous *strategy.Manifest) bool {
 	case m.Ignored == nil || previous.Ignored == nil:
 		return m.Ignored != previous.Ignored || previous.Hash != m.Hash
 	default:
-		return previous.Ignored.Hash != m.Ignored.Hash
+		return previous.Ignored.Digest != m.Ignored.Digest
 	}
 }
