@@ -238,7 +238,7 @@ func (c *Cache[T]) Delete(last any) error {
 }
 
 // Replace implements [cache.ReflectorStore]. list has all objects as of version. What is known to
-// be newer stays. A version before the one that the watch has passed is that of an API server that
+// be newer stays; where versions cannot be compared, the list counts. A version before the one that the watch has passed is that of an API server that
 // was restored from a backup: only the list counts then, and all objects count as changed.
 func (c *Cache[T]) Replace(list []any, version string) error {
 	items := make(map[types.NamespacedName]item, len(list))
@@ -257,7 +257,7 @@ func (c *Cache[T]) Replace(list []any, version string) error {
 	for name, known := range c.items {
 		listed, ok := items[name]
 		switch {
-		case !restored && object.Newer(known.version, version):
+		case !restored && object.Older(version, known.version):
 			items[name] = known // from a write that the list does not show yet
 		case restored, ok && object.Older(listed.version, known.version):
 			changes[name] = "" // later than any write before the restore

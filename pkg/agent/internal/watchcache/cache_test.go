@@ -118,6 +118,19 @@ func TestCacheKeepsTheNewest(t *testing.T) {
 		s.cache.Learn(metadata("back", "2", 7))
 		s.list(1_000_003, metadata("back", "2", 3)).wantVersion("back", 3).wantVersion("gone", 0).wantChanged("back", "gone")
 	})
+	t.Run("a list without comparable versions replaces everything", func(t *testing.T) {
+		at := func(name, version string) *metav1.PartialObjectMetadata {
+			o := metadata(name, "1", 0)
+			o.ResourceVersion = version
+			return o
+		}
+		s := newSteps(t)
+		s.must(s.cache.Replace([]any{at("same", "1/"), at("changed", "2/"), at("gone", "3/")}, "3/3")).wantChanged("changed", "gone", "same")
+		s.must(s.cache.Replace([]any{at("same", "1/"), at("changed", "4/")}, "5/5")).wantVersion("gone", 0).wantChanged("changed", "gone")
+		if got, _ := s.cache.Get(types.NamespacedName{Namespace: "ns", Name: "changed"}); got.ResourceVersion != "4/" {
+			t.Errorf("version %s is known", got.ResourceVersion)
+		}
+	})
 	t.Run("a bookmark moves the watch on", func(t *testing.T) {
 		s := newSteps(t).list(5)
 		s.must(s.cache.Bookmark("20"))
