@@ -28,7 +28,7 @@ type Resource int
 // Resources.
 const (
 	Messages     Resource = iota // received
-	Bytes                        // of messages, decompressed
+	Bytes                        // of messages, decompressed, and of what deltas are worked out from
 	LargeBytes                   // of those of messages of 64 KiB or more
 	Writes                       // API requests
 	WrittenBytes                 // sent to the API
@@ -266,7 +266,7 @@ func (q *Quotas[K]) descriptions() [3]*prometheus.Desc {
 		return prometheus.NewDesc(prometheus.BuildFQName("workwire", q.config.Subsystem, name), help, labels, nil)
 	}
 	return [3]*prometheus.Desc{
-		desc("quota_spent_total", "What identities have cost, by resource: messages, bytes (decompressed), large_bytes (of messages of 64 KiB or more), writes, written_bytes, records (log lines about what was refused), cpu_milliseconds (of expressions of works).", "resource"),
+		desc("quota_spent_total", "What identities have cost, by resource: messages, bytes (decompressed, and of what deltas change), large_bytes (of messages of 64 KiB or more), writes, written_bytes, records (log lines about what was refused), cpu_milliseconds (of expressions of works).", "resource"),
 		desc("quota_refused_total", "What was refused, or had to wait, because its identity had nothing left of a resource.", "resource"),
 		desc("quota_noisy", "1 for identities that had nothing left of a resource in the last 10 minutes, the 10 latest.", "identity", "resource"),
 	}

@@ -10,6 +10,7 @@ import (
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/runtime/compress"
+	"github.com/workwire/workwire/pkg/runtime/quota"
 	"github.com/workwire/workwire/pkg/wire"
 )
 
@@ -102,14 +103,17 @@ func (e *Engine) askWhole(s *wire.Status, why error) {
 	e.step(asked{s.Cluster, resyncTask{statuses: sets.New(s.UID)}})
 }
 
-// statusWith returns the accepted status of a work with this hash, nil if there is none.
+// statusWith returns the accepted status of a work with this hash, nil if there is none. The cluster
+// pays for its size, since a delta says little of what it takes: a debt, for which messages that follow are dropped.
 func (e *Engine) statusWith(stored StoredWork, hash string) (*workv1.ManifestWorkStatus, error) {
-	if recent := e.recent.get(keyOf(stored.Work), hash); recent != nil {
-		return recent, nil
+	status := e.recent.get(keyOf(stored.Work), hash)
+	if status == nil {
+		own, err := e.statusHash(stored.Work)
+		if err != nil || own != hash {
+			return nil, err
+		}
+		status = reported(&e.config.Works.Content(stored.Work).Status)
 	}
-	own, err := e.statusHash(stored.Work)
-	if err != nil || own != hash {
-		return nil, err
-	}
-	return reported(&e.config.Works.Content(stored.Work).Status), nil
+	e.core.quotas.Reserve(wire.ClusterName(stored.Work.Namespace), quota.Cost{quota.Bytes: float64(memoryOf(status))}, time.Now())
+	return status, nil
 }

@@ -8,9 +8,11 @@ import (
 	"testing/synctest"
 
 	cloudevents "github.com/cloudevents/sdk-go/v2/event"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/workwire/workwire/pkg/source/delivery"
 	"github.com/workwire/workwire/pkg/transport"
+	"github.com/workwire/workwire/pkg/wire"
 	"github.com/workwire/workwire/test/kit"
 	"github.com/workwire/workwire/test/kit/wirekit"
 )
@@ -132,6 +134,30 @@ func TestLargeMessages(t *testing.T) {
 		}
 		if n := b.metric("workwire_source_received_total", "verdict=over_quota"); n < 28 || n > 32 {
 			t.Errorf("%v of 40 messages of a megabyte were dropped", n)
+		}
+		a := b.agent("other")
+		b.holds(a, b.store.put(newWork("other", "w")).UID, 1)
+	})
+}
+
+// TestDeltasOfLargeStatus: a delta of 40 bytes makes the source work with the status that it is of, and costs as much: of deltas of a megabyte
+// that come at once, 64 are worked out.
+func TestDeltasOfLargeStatus(t *testing.T) {
+	withHarness(t, delivery.Config{Logger: slog.New(slog.DiscardHandler)}, func(b *harness) {
+		b.start()
+		work := newWork("hostile", "w")
+		work.Status.Conditions = []metav1.Condition{{Type: "C", Message: strings.Repeat("a", 1<<20)}}
+		hash, err := wire.StatusHash(&work.Status)
+		kit.NoError(t, err)
+		b.store.put(work)
+		synctest.Wait()
+		for range 100 {
+			b.send("hostile", &wire.StatusDelta{Base: hash, Patch: []byte(`{"x":1}`), Of: wire.Status{
+				UID: work.UID, Generation: 1, Source: "hub1", Cluster: "hostile", Agent: "a", Action: wire.Update, Sequence: 1, Hash: "of another one",
+			}})
+		}
+		if used, dropped := b.metric("workwire_source_received_total", "verdict=unknown_base"), b.metric("workwire_source_received_total", "verdict=over_quota"); used < 60 || used > 64 || used+dropped != 100 {
+			t.Errorf("of 100 deltas of a megabyte %v were worked out, and %v dropped", used, dropped)
 		}
 		a := b.agent("other")
 		b.holds(a, b.store.put(newWork("other", "w")).UID, 1)

@@ -14,7 +14,7 @@ import (
 // receiveStatus checks s and, if it is accepted, has it stored, which owns it then.
 func (e *Engine) receiveStatus(from sender, s *wire.Status, as receivedAs) verdict {
 	s.Session = orderedBy(s, time.Now())
-	in := &statusReceived{from: from, status: s, size: memoryOf(s)}
+	in := &statusReceived{from: from, status: s, size: memoryOf(&s.Status)}
 	in.stored, in.has = e.config.Works.Get(s.UID)
 	var recent recentStatus
 	kept := false

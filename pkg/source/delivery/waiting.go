@@ -46,10 +46,10 @@ func (d *core) waitsInPlaceOf(name wire.ClusterName, size int) {
 }
 
 // memoryOf returns about how many bytes of memory a status takes.
-func memoryOf(s *wire.Status) int {
-	size := 1024 + memoryOfConditions(s.Status.Conditions)
-	for i := range s.Status.ResourceStatus.Manifests {
-		m := &s.Status.ResourceStatus.Manifests[i]
+func memoryOf(s *workv1.ManifestWorkStatus) int {
+	size := 1024 + memoryOfConditions(s.Conditions)
+	for i := range s.ResourceStatus.Manifests {
+		m := &s.ResourceStatus.Manifests[i]
 		size += 256 + len(m.ResourceMeta.Name) + len(m.ResourceMeta.Namespace) + memoryOfConditions(m.Conditions)
 		for j := range m.StatusFeedbacks.Values {
 			size += 96 + memoryOfValue(&m.StatusFeedbacks.Values[j])

@@ -355,6 +355,16 @@ func (b *Inbox) Get(key Key) (*Entry, bool) {
 	return current.snapshot(), current != nil
 }
 
+// Size returns about how many bytes of memory the work takes, 0 if it is not held.
+func (b *Inbox) Size(key Key) int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if current := b.find(key); current != nil {
+		return current.size
+	}
+	return 0
+}
+
 // ByName returns the work that has a name, and whether there is one. The entry is shared: do not
 // modify it.
 func (b *Inbox) ByName(source wire.SourceID, name string) (*Entry, bool) {

@@ -26,3 +26,8 @@ func (s *Session) affords(m transport.Message, source wire.SourceID, now time.Ti
 	s.asking(func(q *questions.Questions, _ time.Time) { q.Ask(source, again) })
 	return false
 }
+
+// owes has source pay for the size of what a delta of it is worked out from: a debt, for which messages that follow are dropped.
+func (s *Session) owes(source wire.SourceID, size int64) {
+	s.quotas.Reserve(source, quota.Cost{quota.Bytes: float64(size)}, time.Now())
+}

@@ -183,6 +183,7 @@ func (s *Session) receiveSpecDelta(logger *slog.Logger, m transport.Message, sou
 		s.ignore(logger, m, foreignTopic, nil)
 		return
 	}
+	s.owes(source, s.config.Inbox.Size(inbox.Key{Source: source, UID: d.Of.UID}))
 	spec, err := s.config.Inbox.Resolve(d)
 	if err == nil {
 		s.receiveSpec(logger, m, source, spec, at)
