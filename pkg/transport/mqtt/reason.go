@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/eclipse/paho.golang/autopaho"
@@ -199,8 +200,20 @@ func alertAdvice(alert error) string {
 }
 
 // reasonKey returns a text that is equal for errors with the same reason. Their own texts can
-// differ in the local port.
+// differ in the local port, and in the time at which a certificate was found to have expired. The
+// reason of several addresses is that of all of them.
 func reasonKey(err error) string {
+	if several, ok := errors.AsType[unreachableError](err); ok {
+		keys := make([]string, len(several))
+		for i, err := range several {
+			keys[i] = reasonKey(err)
+		}
+		slices.Sort(keys)
+		return strings.Join(slices.Compact(keys), "; ")
+	}
+	if invalid, ok := errors.AsType[x509.CertificateInvalidError](err); ok {
+		return fmt.Sprintf("certificate: %d", invalid.Reason)
+	}
 	var connection *net.OpError
 	if errors.As(err, &connection) {
 		return connection.Op + ": " + connection.Err.Error()

@@ -246,6 +246,19 @@ func TestSameReason(t *testing.T) {
 	if reasonKey(reset(1)) == reasonKey(io.EOF) {
 		t.Error("different reasons are the same")
 	}
+	expired := func(now string) error {
+		return fmt.Errorf("x: %w", x509.CertificateInvalidError{Reason: x509.Expired, Detail: "current time " + now + " is after 2026-01-01T00:00:00Z"})
+	}
+	if reasonKey(expired("2026-01-02T00:00:00Z")) != reasonKey(expired("2026-01-03T00:00:00Z")) || reasonKey(expired("")) == reasonKey(x509.CertificateInvalidError{Reason: x509.NotAuthorizedToSign}) {
+		t.Errorf("reasons of certificates: %s", reasonKey(expired("")))
+	}
+	several := unreachableError{reset(1), io.EOF}
+	if reasonKey(several) != reasonKey(unreachableError{io.EOF, reset(2), reset(3)}) {
+		t.Errorf("reasons of several addresses differ: %s", reasonKey(several))
+	}
+	if certificate := (unreachableError{reset(1), x509.UnknownAuthorityError{}}); reasonKey(several) == reasonKey(certificate) || reasonKey(reset(1)) == reasonKey(certificate) {
+		t.Error("another reason at another address is the same")
+	}
 }
 
 // What others publish must not harm, and what decodes must encode to the same.
