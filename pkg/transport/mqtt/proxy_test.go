@@ -20,9 +20,11 @@ import (
 // exchanged with a broker whose name nobody but the proxy can look up, with MQTT in TLS and in a WebSocket in TLS.
 func TestOnlyHTTPS(t *testing.T) {
 	const host = "broker.example.test"
-	for name, test := range map[string]struct{ path, brokerHost string }{
-		"MQTT":      {"", host + ":443"},
-		"WebSocket": {"/mqtt", "wss://" + host + "/mqtt"},
+	for name, test := range map[string]struct{ path, brokerHost, header string }{
+		"MQTT":                      {"", host + ":443", ""},
+		"WebSocket":                 {"/mqtt", "wss://" + host + "/mqtt", ""},
+		"with a transfer encoding":  {"", host + ":443", "Transfer-Encoding: chunked\r\n"},
+		"with the length of a body": {"", host + ":443", "Content-Length: 7\r\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ca, dir := newAuthority(t), folder{t, t.TempDir()}
@@ -30,6 +32,7 @@ func TestOnlyHTTPS(t *testing.T) {
 			b := brokertest.Start(t, broker.Config{Users: users, Listeners: []broker.Listener{{Address: "127.0.0.1:0", WebSocketPath: test.path,
 				TLS: &broker.ListenerTLS{CertFile: dir.write("server.crt", cert), KeyFile: dir.write("server.key", key)}}}})
 			p := webproxy.Start(t, host, b.Addr)
+			p.Header = test.header
 			t.Setenv("HTTPS_PROXY", p.URL())
 			connected := func(user string, filters ...string) *transporttest.Client {
 				c := transporttest.Start(t, client(t, test.brokerHost, user, func(c *mqtt.Config) { c.Broker.CA = config.PEM{Data: ca.pem} }), filters...)

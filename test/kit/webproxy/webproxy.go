@@ -23,6 +23,8 @@ const (
 type Proxy struct {
 	// Addr is its host:port.
 	Addr string
+	// Header is written in the answer that it has connected, lines that end with "\r\n". Set it before the first connection.
+	Header string
 
 	host, target string
 	connected    atomic.Int32
@@ -73,7 +75,7 @@ func (p *Proxy) connect(w http.ResponseWriter) {
 		return
 	}
 	defer func() { _ = client.Close() }() // likewise
-	if _, err := client.Write([]byte("HTTP/1.1 200 Connection established\r\n\r\n")); err != nil {
+	if _, err := client.Write([]byte("HTTP/1.1 200 Connection established\r\n" + p.Header + "\r\n")); err != nil {
 		return
 	}
 	p.connected.Add(1)
