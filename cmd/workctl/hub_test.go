@@ -308,13 +308,15 @@ func TestRollout(t *testing.T) {
 	kit.NoError(t, err)
 	const back = "revision 1: 3 of 3 clusters succeeded; back from revision 2 to revision 1: 1 cluster failed or timed out, more than allowed: cluster2"
 	set.Status.Conditions = append(set.Status.Conditions, metav1.Condition{Type: workv1alpha1.ManifestWorkReplicaSetConditionProgressing,
-		Status: metav1.ConditionFalse, Reason: workv1alpha1.ReasonRolledBack, Message: back, LastTransitionTime: metav1.Now()})
+		Status: metav1.ConditionFalse, Reason: workv1alpha1.ReasonRolledBack, Message: back, LastTransitionTime: metav1.Now()},
+		metav1.Condition{Type: workv1alpha1.ManifestWorkReplicaSetConditionRolledBack, Status: metav1.ConditionTrue, Reason: workv1alpha1.ReasonTooManyFailures, LastTransitionTime: metav1.Now()})
 	set.Status.Conditions[0].Message = "back from revision 2"
 	_, err = sets.UpdateStatus(t.Context(), set, metav1.UpdateOptions{})
 	kit.NoError(t, err)
 	f.workctl(1, []string{"rollout", "status", "till", n}, back, "the clusters have an earlier template", "workctl rollout retry till -n "+f.cluster)
 	f.workctl(1, []string{"wait", "set", "till", n}, "the clusters have an earlier template")
 	f.workctl(0, []string{"rollout", "retry", "till", n}, "its template is rolled out again")
+	f.workctl(3, []string{"rollout", "status", "till", n, "--timeout=3s"}, "is not done after 3s: the hub has not seen")
 	f.workctl(1, []string{"rollout", "retry", "till", n}, "has not gone back")
 	status(metav1.ConditionTrue, "")
 	f.workctl(0, []string{"rollout", "status", "till", n}, "clusters have the template")

@@ -13,6 +13,7 @@ import (
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
+	workwirev1alpha1 "github.com/workwire/workwire/pkg/apis/workwire/v1alpha1"
 	"github.com/workwire/workwire/pkg/workstate"
 	"github.com/workwire/workwire/pkg/workstate/explain"
 )
@@ -372,10 +373,16 @@ func NewSetLine(set *workv1alpha1.ManifestWorkReplicaSet) SetLine {
 
 const notSeen = "the hub has not seen the newest template yet"
 
-// unseen reports whether the status of a set is that of an earlier spec.
+// unseen reports whether the status of a set is that of an earlier spec, or of the time before Retry.
 func unseen(set *workv1alpha1.ManifestWorkReplicaSet) bool {
 	progressing := meta.FindStatusCondition(set.Status.Conditions, workv1alpha1.ManifestWorkReplicaSetConditionProgressing)
-	return progressing != nil && progressing.ObservedGeneration != 0 && progressing.ObservedGeneration < set.Generation
+	if progressing == nil {
+		return false
+	}
+	_, back := set.Annotations[workwirev1alpha1.ServedRevisionAnnotationKey]
+	retried := !back && meta.IsStatusConditionTrue(set.Status.Conditions, workv1alpha1.ManifestWorkReplicaSetConditionRolledBack) &&
+		progressing.Reason != workv1alpha1.ReasonRollingBack // the hub writes this before the annotation
+	return retried || progressing.ObservedGeneration != 0 && progressing.ObservedGeneration < set.Generation
 }
 
 // Age returns the time from at to now, such as "3m"; "-" if at is not known.
