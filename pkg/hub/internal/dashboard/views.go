@@ -228,8 +228,9 @@ type conditionView struct {
 // adverse are the types of conditions that should be False.
 var adverse = map[string]bool{
 	workv1.WorkProgressing: true, workv1.WorkDegraded: true, workv1.WorkDeleting: true, workv1.WorkDeletionHeld: true, workv1.WorkSpecUntrusted: true,
-	workv1alpha1.ManifestWorkReplicaSetConditionStopped: true, workv1alpha1.ManifestWorkReplicaSetConditionRemovalsHeld: true,
-	clusterv1.ManagedClusterConditionWorksHeld: true, clusterv1.ManagedClusterConditionNoisy: true,
+	workv1.WorkStalled: true, workv1alpha1.ManifestWorkReplicaSetConditionStopped: true, workv1alpha1.ManifestWorkReplicaSetConditionRolledBack: true,
+	workv1alpha1.ManifestWorkReplicaSetConditionRemovalsHeld: true,
+	clusterv1.ManagedClusterConditionWorksHeld:               true, clusterv1.ManagedClusterConditionNoisy: true,
 }
 
 func newConditionViews(conditions []metav1.Condition, generation int64) []conditionView {

@@ -169,7 +169,8 @@ func TestSetsOf(t *testing.T) {
 
 // TestConditionViews: what is not as it should be stands out, and not what is False.
 func TestConditionViews(t *testing.T) {
-	want := map[string]bool{"Applied True": false, "Applied False": true, "Ready Unknown": true, "Degraded False": false, "Degraded True": true, "Progressing Unknown": true, "Stopped False": false}
+	want := map[string]bool{"Applied True": false, "Applied False": true, "Ready Unknown": true, "Degraded False": false, "Degraded True": true, "Progressing Unknown": true, "Stopped False": false,
+		"RolledBack True": true, "RolledBack False": false, "Stalled True": true}
 	for text, bad := range want {
 		kind, status, _ := strings.Cut(text, " ")
 		if got := newConditionViews([]metav1.Condition{{Type: kind, Status: metav1.ConditionStatus(status)}}, 0)[0].Bad; got != bad {
