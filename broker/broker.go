@@ -99,7 +99,7 @@ func (b *Broker) Run(ctx context.Context) (err error) {
 	}
 	operations := b.newOperations(res, s)
 	sampled := &collector{router: res.router, traffic: &s.traffic, store: res.store, limiter: limiter, reloader: operations.reloader, draining: &s.draining,
-		certificates: s.tlsFiles, maxTotalBytes: b.cfg.MaxTotalBytes}
+		certificates: s.tlsFiles}
 	registry.MustRegister(sampled)
 	handler, err := b.handler(promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), operations.reloader.status)
 	if err != nil {

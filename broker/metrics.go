@@ -86,8 +86,7 @@ type collector struct {
 	reloader *reloader
 	draining *atomic.Pointer[packet.Error]
 
-	certificates  []*tlsFiles // of the listeners
-	maxTotalBytes int64
+	certificates []*tlsFiles // of the listeners
 }
 
 // Describe implements [prometheus.Collector].
@@ -106,7 +105,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	collect(gauge, "messages_queued", "Current number of messages in session queues, including sent and unacknowledged ones.", float64(stats.Queued))
 	collect(gauge, "queued_bytes", "Current size of the messages in session queues in bytes.", float64(stats.QueuedBytes))
 	collect(gauge, "total_bytes", "What all session queues count against maxTotalBytes.", float64(stats.TotalBytes))
-	collect(gauge, "max_total_bytes", "The limit maxTotalBytes of the configuration.", float64(c.maxTotalBytes))
+	collect(gauge, "max_total_bytes", "The limit maxTotalBytes of the configuration.", float64(stats.MaxTotalBytes))
 	if end := earliestExpiry(c.certificates); !end.IsZero() {
 		collect(gauge, "certificate_expiry_timestamp_seconds",
 			"When the first of the listeners' certificates expires, in seconds since 1970; absent without one.", float64(end.Unix()))

@@ -94,16 +94,16 @@ func TestConfigurationIsWatched(t *testing.T) {
 	}
 
 	kit.NoError(t, os.WriteFile(file.path, []byte(strings.Join(lines, "")+"- {username: c4\n"), 0o600))
-	failing := func(want float64) {
+	shows := func(metric string, want float64) {
 		t.Helper()
 		kit.Eventually(t, "the configuration file to be read", func() error {
-			if got := scrape(t, b, "workwire_broker_config_reload_failing"); got != want {
-				return fmt.Errorf("failing is %v", got)
+			if got := scrape(t, b, metric); got != want {
+				return fmt.Errorf("%s is %v", metric, got)
 			}
 			return nil
 		})
 	}
-	failing(1)
+	shows("workwire_broker_config_reload_failing", 1)
 	body := get(t, b, "/readyz")
 	text, err := io.ReadAll(body)
 	kit.NoError(t, err)
@@ -112,8 +112,9 @@ func TestConfigurationIsWatched(t *testing.T) {
 		t.Errorf("/readyz says %q", text)
 	}
 	dial(t, b.Addr, options{user: "c3", password: "new"})
-	kit.NoError(t, os.WriteFile(file.path, []byte(strings.Join(lines[:len(lines)-1], "")), 0o600))
-	failing(0)
+	kit.NoError(t, os.WriteFile(file.path, []byte(strings.Join(lines[:len(lines)-1], "")+"maxTotalBytes: 2147483648\n"), 0o600))
+	shows("workwire_broker_config_reload_failing", 0)
+	shows("workwire_broker_max_total_bytes", 2<<30)
 	kit.Eventually(t, "the removed user to be refused", func() error {
 		if _, err := tryDial(t, b.Addr, options{user: "c3", password: "new"}); err == nil {
 			return errors.New("it is accepted")

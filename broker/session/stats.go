@@ -37,7 +37,8 @@ type Stats struct {
 	Subscriptions int               // current subscriptions
 	Queued        int               // messages in all queues, including sent and unacknowledged ones
 	QueuedBytes   int64             // size of the queued messages
-	TotalBytes    int64             // what counts against Config.MaxTotalBytes
+	TotalBytes    int64             // what counts against MaxTotalBytes
+	MaxTotalBytes int64             // the current limit
 	TotalMemory   int64             // what counts against Config.MaxTotalMemory
 	Received      uint64            // messages accepted from clients, including wills
 	Refused       uint64            // messages refused because the publisher had more than its share of a queue
@@ -51,7 +52,7 @@ func (r *Router) Stats() Stats {
 	defer r.mu.Unlock()
 	out := r.stats
 	out.Dropped = maps.Clone(r.stats.Dropped)
-	out.TotalBytes, out.TotalMemory = r.totalBytes, r.totalMemory
+	out.TotalBytes, out.MaxTotalBytes, out.TotalMemory = r.totalBytes, r.cfg.MaxTotalBytes, r.totalMemory
 	out.Sessions = len(r.sessions)
 	for _, s := range r.sessions {
 		if s.conn != nil {
