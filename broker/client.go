@@ -217,8 +217,7 @@ func (c *client) establish(pk *packet.Connect) bool {
 	c.sess, c.expiry = sess, sess.Expiry()
 	c.role = c.server.counters.of(c.id.Role)
 	c.role.clients.Inc()
-	// The password may have changed while the login waited. The revoker ends the sessions that are there by then.
-	if c.server.auth.accounts.Load().ended(c.id.Account().String(), c.credential) {
+	if c.revoked() { // while the login waited. The sessions that are there by then are ended by operations.
 		c.server.router.RevokeSession(c.sessionID)
 		c.refuse(pk, errRevoked)
 		return false
@@ -246,6 +245,18 @@ func (c *client) establish(pk *packet.Connect) bool {
 	c.sending.open()
 	go c.send()
 	return true
+}
+
+// revoked reports whether the password or the certificate of the login is no longer accepted.
+func (c *client) revoked() bool {
+	if c.server.auth.accounts.Load().ended(c.id.Account().String(), c.credential) {
+		return true
+	}
+	if len(c.certs) == 0 {
+		return false
+	}
+	_, err := c.server.recheck(c, c.tls.current(), time.Now())
+	return err != nil
 }
 
 // serve handles packets until the connection ends.

@@ -173,6 +173,38 @@ func TestPasswordChangesDuringALogin(t *testing.T) {
 	}
 }
 
+// TestRevocationDuringALogin: a login that waits, because of the rate of its identity, while its certificate is revoked is refused.
+func TestRevocationDuringALogin(t *testing.T) {
+	k := startCertifiedWith(t, broker.Config{HTTPAddress: "127.0.0.1:0", Limits: limits.Config{Agent: limits.Rate{MessagesPerSecond: 30}}}, // as above
+		agentCert("c1"))
+	stolen := k.tls("c1")
+	first := k.dial("first", stolen)
+	var late *client
+	var refused error
+	answered := make(chan struct{})
+	go func() {
+		defer close(answered)
+		late, refused = k.tryDial("late", stolen)
+	}()
+	kit.True(t, "the login to wait", func() bool { return scrape(t, k.broker, "workwire_broker_throttled_packets_total") > 0 })
+	_, err := k.manager.Revoke("c1")
+	kit.NoError(t, err)
+	select {
+	case <-answered:
+		t.Log("the login was quicker than the revocation")
+		return
+	default:
+	}
+	k.ended(first)
+	kit.Receive(t, "the answer", answered)
+	if refused == nil || late.connack == nil || late.connack.ReasonCode != 0x87 {
+		t.Errorf("%v, %+v", refused, late.connack)
+	}
+	if lines := k.log.Lines("client connected", "agent:c1/late"); len(lines) > 0 {
+		t.Errorf("it was connected: %s", lines)
+	}
+}
+
 // TestRevokedWhoDoesNotRead: a client that reads nothing, so that it cannot be told, publishes nothing after its password has changed.
 func TestRevokedWhoDoesNotRead(t *testing.T) {
 	var log kit.Log

@@ -33,9 +33,9 @@ func (s *server) recheckCertificates(now time.Time) {
 		if conn.checkedBy == by && now.Before(conn.validUntil) {
 			continue
 		}
-		err := s.recheck(conn, state, now)
+		validUntil, err := s.recheck(conn, state, now)
 		if err == nil {
-			conn.checkedBy = by
+			conn.checkedBy, conn.validUntil = by, validUntil
 			continue
 		}
 		s.logger.Warn("client disconnected, certificate no longer accepted", "session", conn.sessionID, "certificate", conn.certs[0].Subject.String(), "reason", err)
@@ -48,17 +48,17 @@ func (s *server) recheckCertificates(now time.Time) {
 	}
 }
 
-// recheck returns why the certificate of a client is no longer accepted, or nil.
-func (s *server) recheck(conn *client, state *tlsState, now time.Time) (err error) {
-	if conn.validUntil, err = state.verify(conn.certs, now); err != nil {
-		return err
+// recheck returns until when the certificate of a client is valid, or why it is no longer accepted.
+func (s *server) recheck(conn *client, state *tlsState, now time.Time) (validUntil time.Time, err error) {
+	if validUntil, err = state.verify(conn.certs, now); err != nil {
+		return validUntil, err
 	}
 	if kind, _, _ := strings.Cut(conn.credential, ":"); kind != "certificate" {
-		return nil // it has logged in with a password, too
+		return validUntil, nil // it has logged in with a password, too
 	}
 	who, err := s.auth.byCertificate(conn.certs[0], conn.authorities)
 	if err == nil && who.id != conn.id {
 		err = fmt.Errorf("the certificate is that of %s now", who.id)
 	}
-	return err
+	return validUntil, err
 }

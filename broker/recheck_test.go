@@ -29,13 +29,20 @@ type certified struct {
 
 func startCertified(t *testing.T, certs ...certificates.Certificate) *certified {
 	t.Helper()
+	return startCertifiedWith(t, broker.Config{}, certs...)
+}
+
+// startCertifiedWith is like startCertified with a configuration, to which it adds what the certificates need.
+func startCertifiedWith(t *testing.T, cfg broker.Config, certs ...certificates.Certificate) *certified {
+	t.Helper()
 	k := &certified{T: t, dir: t.TempDir(), data: t.TempDir(), log: &kit.Log{}}
 	k.configure(certs...)
-	listener := broker.Listener{Address: "127.0.0.1:0", TLS: &broker.ListenerTLS{
+	cfg.Listeners = []broker.Listener{{Address: "127.0.0.1:0", TLS: &broker.ListenerTLS{
 		CertFile: k.path("broker/tls.crt"), KeyFile: k.path("broker/tls.key"), ClientCAFile: k.path("broker/ca.crt"),
 		CRLFile: k.path("broker/ca.crl"), RequireClientCert: true,
-	}}
-	k.broker = brokertest.Start(t, broker.Config{Listeners: []broker.Listener{listener}, Users: users(), DataDir: k.data, Logger: k.log.Logger()})
+	}}}
+	cfg.Users, cfg.DataDir, cfg.Logger = users(), k.data, k.log.Logger()
+	k.broker = brokertest.Start(t, cfg)
 	return k
 }
 
