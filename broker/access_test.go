@@ -75,21 +75,21 @@ func fleets() map[string]func(*testing.T) *fleet {
 	}
 }
 
-// fleetUsers returns the users: the user name of an agent is its cluster, the user name of a source
+// fleetUsers returns the users: the user name of an agent is its cluster, that of a source or an observer
 // is not a valid cluster name.
 func fleetUsers() []broker.User {
 	var out []broker.User
-	for _, id := range append(acltest.Identities(), fenceAgent, fenceSource) {
+	for _, id := range append(acltest.Identities(), acltest.Observer, fenceAgent, fenceSource) {
 		out = append(out, broker.User{Username: userOf(id), Password: password, Role: id.Role, ID: id.ID})
 	}
 	return out
 }
 
 func userOf(id acl.Identity) string {
-	if id.Role == acl.Source {
-		return "source." + id.ID
+	if id.Role == acl.Agent {
+		return id.ID
 	}
-	return id.ID
+	return string(id.Role) + "." + id.ID
 }
 
 // optionsFor returns the options to connect as id.
@@ -338,7 +338,7 @@ func (f *fleet) checkPublishing(t *testing.T) {
 		live[id] = reader(id, "live reader")
 	}
 	for i, a := range acltest.Attempts() {
-		if a.Action == acl.Publish && slices.Contains(acltest.Identities(), a.Who) {
+		if a.Action == acl.Publish && (a.Who == acltest.Observer || slices.Contains(acltest.Identities(), a.Who)) {
 			if a.Allowed && acltest.Joining(a.Topic) {
 				continue // TestJoiner
 			}

@@ -106,7 +106,7 @@ func TestAttempts(t *testing.T) {
 		switch a.Who.Role {
 		case acl.Source:
 			username = "source." + a.Who.ID
-		case acl.Monitor:
+		case acl.Monitor, acl.Observer:
 			continue // acl.conf has none
 		case acl.Joiner:
 			username = "joiner." + a.Who.ID // which no rule allows anything

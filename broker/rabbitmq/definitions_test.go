@@ -27,7 +27,7 @@ func TestAttempts(t *testing.T) {
 		}
 		return id.ID
 	}
-	for _, id := range append(acltest.Identities(), acltest.Joiner) {
+	for _, id := range append(acltest.Identities(), acltest.Joiner, acltest.Observer) {
 		users = append(users, broker.User{Username: name(id), Role: id.Role, ID: id.ID})
 	}
 	text, err := Definitions(users)

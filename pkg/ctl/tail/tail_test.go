@@ -139,7 +139,7 @@ func received(event cloudevents.Event) mqtt.Received {
 func TestRun(t *testing.T) {
 	users := []broker.User{
 		{Username: "hub1", Password: "secret", Role: acl.Source}, {Username: "c1", Password: "secret", Role: acl.Agent},
-		{Username: "ops", Password: "secret", Role: acl.Observer},
+		{Username: "observer.ops", ID: "ops", Password: "secret", Role: acl.Observer},
 	}
 	for name, start := range map[string]func(testing.TB) *brokertest.Running{
 		"work-broker": func(t testing.TB) *brokertest.Running { return brokertest.Start(t, broker.Config{Users: users}) },
@@ -155,8 +155,8 @@ func TestRun(t *testing.T) {
 				kit.Receive(t, "listening", listening)
 				return events
 			}
-			all := listen(tail.Observer, "ops", tail.Filter{})
-			some := listen(tail.Observer, "ops", tail.Filter{Cluster: "c1", Work: "web", Kinds: []string{"spec"}})
+			all := listen(tail.Observer, "observer.ops", tail.Filter{})
+			some := listen(tail.Observer, "observer.ops", tail.Filter{Cluster: "c1", Work: "web", Kinds: []string{"spec"}})
 			source := listen(tail.Source, "hub1", tail.Filter{})
 			agent := listen(tail.Agent, "c1", tail.Filter{Cluster: "c1"})
 			exchange(t, b)

@@ -23,6 +23,7 @@ var (
 	OtherHub  = acl.Identity{Role: acl.Source, ID: "hub2"}
 	Watcher   = acl.Identity{Role: acl.Monitor, ID: "watch"}
 	Joiner    = acl.Identity{Role: acl.Joiner, ID: "any"}
+	Observer  = acl.Identity{Role: acl.Observer, ID: "ops"}
 	agents    = []acl.Identity{A, B, Namesake}
 	sources   = []acl.Identity{Hub, OtherHub}
 	publish   = acl.Publish
@@ -40,7 +41,7 @@ type Attempt struct {
 // String returns identity, action and topic.
 func (a Attempt) String() string { return fmt.Sprintf("%v %v %s", a.Who, a.Action, a.Topic) }
 
-// Identities returns the agents and sources of the attempts, without the monitor and the joiner.
+// Identities returns the agents and sources of the attempts, without the monitor, the joiner and the observer.
 func Identities() []acl.Identity { return slices.Concat(agents, sources) }
 
 // Topic is a topic with the only identity that may publish to it, and the only identities that may
@@ -91,7 +92,7 @@ func Attempts() []Attempt {
 			all = append(all, Attempt{id, publish, name, false})
 		}
 	}
-	return slices.Concat(all, foreign, joining())
+	return slices.Concat(all, foreign, joining(), observing())
 }
 
 // allowed returns the subscriptions of the usual configuration.
@@ -181,6 +182,21 @@ func joining() []Attempt {
 		all = append(all, Attempt{Joiner, subscribe, filter, false})
 	}
 	return append(all, Attempt{Watcher, publish, requests, false}, Attempt{Watcher, subscribe, answer, false})
+}
+
+// observing returns the attempts of an observer, who reads everything and publishes nothing, as the agent of a cluster with its name neither.
+func observing() []Attempt {
+	var all []Attempt
+	for _, filter := range []string{"sources/+/clusters/+/sourceevents", "sources/+/clusters/+/agentevents", "sources/+/sourcebroadcast", "clusters/+/agentbroadcast"} {
+		all = append(all, Attempt{Observer, subscribe, filter, true}, Attempt{Observer, subscribe, "$share/stolen-events/" + filter, false})
+	}
+	for _, t := range Topics() {
+		all = append(all, Attempt{Observer, publish, t.Name, false})
+	}
+	for _, name := range []string{"clusters/ops/agentbroadcast", "sources/hub1/clusters/ops/agentevents", "sources/hub1/joinrequests"} {
+		all = append(all, Attempt{Observer, publish, name, false})
+	}
+	return append(all, Attempt{Observer, subscribe, "#", false}, Attempt{Observer, subscribe, "sources/hub1/joinanswers/a1", false})
 }
 
 // Matches reports whether an MQTT topic filter matches a topic name. It does not implement topics

@@ -47,7 +47,7 @@ type Config struct {
 	// Users are the clients. Each needs a plain Password, unless TLS is set. The ID of an agent
 	// must be empty or equal to its Username, because Mosquitto's rules use the user name. A source
 	// may have any user name; one that is not a valid cluster id, such as "source.hub1", prevents
-	// it from acting as an agent. Monitors are not supported.
+	// it from acting as an agent, and an observer must have one. Monitors are not supported.
 	Users []broker.User
 
 	// TLS requires client certificates, whose common name is the user name. nil means plain TCP and
@@ -154,6 +154,9 @@ func rules(users []broker.User) (string, error) {
 		case acl.Joiner:
 			return "", fmt.Errorf("user %s: joiners are not supported: Mosquitto grants every subscription, so that each would read the answers to all", u.Username)
 		case acl.Observer:
+			if (acl.Identity{Role: acl.Agent, ID: u.Username}).Validate() == nil {
+				return "", fmt.Errorf("user %s: an observer with the name of a cluster is its agent too; call it observer.%s", u.Username, id.ID)
+			}
 			out += "user " + u.Username + "\n" + observerRules + "\n"
 		case acl.Agent:
 			if id.ID != u.Username {
