@@ -12,12 +12,10 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/workwire/workwire/pkg/ctl/cli"
 	"github.com/workwire/workwire/pkg/ctl/join"
-	"github.com/workwire/workwire/pkg/runtime/command"
 	"github.com/workwire/workwire/pkg/security/certificates"
 )
 
@@ -26,31 +24,24 @@ type files struct {
 	config, dir, owner string
 }
 
-func (f *files) section() command.Section {
-	return command.Section{Title: "Files", Bind: func(fs *pflag.FlagSet) {
-		fs.StringVar(&f.config, "config", f.config, "YAML file that lists the certificates, see docs/certificates.md; required")
-		fs.StringVar(&f.dir, "dir", f.dir, "base of the relative directories in --config (default: the directory of that file)")
-	}}
+// add adds the flags to cmd, that of the owner if the command writes files.
+func (f *files) add(cmd *cobra.Command, writes bool) {
+	fs := cmd.Flags()
+	fs.StringVar(&f.config, "config", "", "YAML file that lists the certificates, see docs/certificates.md; required")
+	fs.StringVar(&f.dir, "dir", "", "base of the relative directories in --config (default: the directory of that file)")
+	if writes {
+		fs.StringVar(&f.owner, "owner", "", "owner of the certificates' files as numeric UID:GID (default: the owner of their directory). The authority's files belong to this process")
+	}
 }
 
-// writeSection returns the section for commands that write files.
-func (f *files) writeSection() command.Section {
-	read := f.section()
-	return command.Section{Title: read.Title, Bind: func(fs *pflag.FlagSet) {
-		read.Bind(fs)
-		fs.StringVar(&f.owner, "owner", f.owner, "owner of the certificates' files as numeric UID:GID (default: the owner of their directory). The authority's files belong to this process")
-	}}
-}
-
-func (f *files) validate() []error {
-	var errs []error
+// validate returns an error with all faults of the flags; others are those of the command's own.
+func (f *files) validate(cmd *cobra.Command, others ...error) error {
+	var config error
 	if f.config == "" {
-		errs = append(errs, errors.New("--config is required: the YAML file that lists the certificates"))
+		config = errors.New("--config is required: the YAML file that lists the certificates")
 	}
-	if _, err := parseOwner(f.owner); err != nil {
-		errs = append(errs, err)
-	}
-	return errs
+	_, owner := parseOwner(f.owner)
+	return invalid(cmd, append([]error{config, owner}, others...)...)
 }
 
 // parseOwner parses UID:GID. It returns nil for "".
@@ -67,8 +58,11 @@ func parseOwner(text string) (*certificates.Owner, error) {
 	return &certificates.Owner{UID: int(uid), GID: int(gid)}, nil
 }
 
-// manager reads the configuration file and returns a manager for it.
-func (f *files) manager() (*certificates.Manager, error) {
+// manager returns a manager for the configuration file, after it has validated the flags.
+func (f *files) manager(cmd *cobra.Command, others ...error) (*certificates.Manager, error) {
+	if err := f.validate(cmd, others...); err != nil {
+		return nil, err
+	}
 	config, err := certificates.Load(f.config)
 	if err != nil {
 		return nil, err
@@ -82,59 +76,52 @@ func (f *files) manager() (*certificates.Manager, error) {
 	})
 }
 
-// with returns a command's Run function that calls run with a manager.
-func (f *files) with(run func(*certificates.Manager) error) func(context.Context) error {
-	return func(context.Context) error {
-		manager, err := f.manager()
-		if err != nil {
-			return err
-		}
-		return run(manager)
-	}
-}
-
 func ensureCommand(stdout, stderr io.Writer) *cobra.Command {
 	var (
 		f     files
 		renew []string
 		every time.Duration
 	)
-	once := f.with(func(manager *certificates.Manager) error {
+	once := func(cmd *cobra.Command) error {
+		manager, err := f.manager(cmd)
+		if err != nil {
+			return err
+		}
 		report, err := manager.Ensure(renew...)
 		printReport(stdout, stderr, report)
 		return err
-	})
-	return configured(command.Config{
+	}
+	cmd := leaf(&cobra.Command{
 		Use:   "ensure --config=FILE",
 		Short: "Issue missing certificates and renew those that are due",
 		Long: "Issues the certificates that are missing. Renews those past two thirds of their lifetime, those that\n" +
 			"are revoked, and those whose entry in --config has changed. Keeps all others.",
-		Sections: []command.Section{f.writeSection(), {Title: "Renewal", Bind: func(fs *pflag.FlagSet) {
-			fs.StringSliceVar(&renew, "renew", nil, "names of certificates to renew even if they are not due, or all")
-			fs.DurationVar(&every, "every", 0, "repeat at this interval, at least 1s, such as 12h; 0 runs once")
-		}}},
-		Validate: func() []error {
-			errs := f.validate()
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var errs []error
 			if every < 0 || every > 0 && every < time.Second {
 				errs = append(errs, fmt.Errorf("--every must be at least 1s, or 0 to run once, got %s", every))
 			}
 			if every > 0 && len(renew) > 0 {
 				errs = append(errs, errors.New("--renew and --every exclude each other: the certificates would be renewed at every interval"))
 			}
-			return errs
-		},
-		Run: func(ctx context.Context) error {
-			if every == 0 {
-				return once(ctx)
+			if err := f.validate(cmd, errs...); err != nil {
+				return err
 			}
-			wait.NonSlidingUntilWithContext(ctx, func(ctx context.Context) {
-				if err := once(ctx); err != nil {
+			if every == 0 {
+				return once(cmd)
+			}
+			wait.NonSlidingUntilWithContext(cmd.Context(), func(context.Context) {
+				if err := once(cmd); err != nil {
 					_, _ = fmt.Fprintln(stderr, "error:", err)
 				}
 			}, every)
 			return nil
 		},
 	})
+	f.add(cmd, true)
+	cmd.Flags().StringSliceVar(&renew, "renew", nil, "names of certificates to renew even if they are not due, or all")
+	cmd.Flags().DurationVar(&every, "every", 0, "repeat at this interval, at least 1s, such as 12h; 0 runs once")
+	return cmd
 }
 
 // printReport prints the changes, one on a line, and the number of kept certificates.
@@ -167,23 +154,24 @@ func formatTime(t time.Time) string { return t.UTC().Format("2006-01-02 15:04Z")
 func showCommand(stdout io.Writer) *cobra.Command {
 	var f files
 	var format cli.FormatFlag
-	cmd := configured(command.Config{
+	cmd := leaf(&cobra.Command{
 		Use:   "show --config=FILE",
 		Short: "Show the status of the certificates",
 		Long:  "Shows the trusted authorities and the status of every certificate in --config. It changes nothing.",
-		Sections: []command.Section{f.section(), {Title: "Output", Bind: func(fs *pflag.FlagSet) {
-			format.Bind(fs, cli.Table, cli.JSON, cli.YAML, cli.JSONPath, cli.Name)
-		}}},
-		Validate: f.validate,
-		Run: f.with(func(manager *certificates.Manager) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			manager, err := f.manager(cmd)
+			if err != nil {
+				return err
+			}
 			status, err := manager.Status()
 			if err != nil {
 				return err
 			}
 			return writeStatus(stdout, format.Format(), status)
-		}),
+		},
 	})
-	format.Complete(cmd)
+	f.add(cmd, false)
+	format.Add(cmd, cli.Table, cli.JSON, cli.YAML, cli.JSONPath, cli.Name)
 	return cmd
 }
 
@@ -252,28 +240,29 @@ func secretCommand(stdout io.Writer) *cobra.Command {
 		f                           files
 		name, namespace, secretName string
 	)
-	return configured(command.Config{
+	cmd := leaf(&cobra.Command{
 		Use:   "secret --config=FILE --name=NAME --namespace=NAMESPACE",
 		Short: "Print a certificate as a Secret for kubectl apply",
 		Long: "Prints a certificate, its key and the trusted authorities as a Secret of type kubernetes.io/tls:\n" +
 			"  workctl certs secret --config=FILE --name=cluster1 --namespace=workwire | kubectl apply -f -",
-		Sections: []command.Section{f.section(), {Title: "Secret", Bind: func(fs *pflag.FlagSet) {
-			fs.StringVar(&name, "name", "", "name of the certificate in --config; required")
-			fs.StringVar(&namespace, "namespace", "", "namespace of the Secret; required")
-			fs.StringVar(&secretName, "secret-name", "", "name of the Secret (default: the name of the certificate)")
-		}}},
-		Validate: func() []error {
-			return append(f.validate(), required(flag{"name", name}, flag{"namespace", namespace})...)
-		},
-		Run: f.with(func(manager *certificates.Manager) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			manager, err := f.manager(cmd, required(flag{"name", name}, flag{"namespace", namespace})...)
+			if err != nil {
+				return err
+			}
 			text, err := manager.Secret(name, namespace, secretName)
 			if err != nil {
 				return err
 			}
 			_, err = stdout.Write(text)
 			return err
-		}),
+		},
 	})
+	f.add(cmd, false)
+	cmd.Flags().StringVar(&name, "name", "", "name of the certificate in --config; required")
+	cmd.Flags().StringVar(&namespace, "namespace", "", "namespace of the Secret; required")
+	cmd.Flags().StringVar(&secretName, "secret-name", "", "name of the Secret (default: the name of the certificate)")
+	return cmd
 }
 
 type flag struct{ name, value string }
@@ -302,7 +291,7 @@ func rotateCommand(o *cli.Options) *cobra.Command {
 		step  string
 		force bool
 	)
-	return configured(command.Config{
+	cmd := leaf(&cobra.Command{
 		Use:   "rotate-authority --config=FILE --step=trust|issue|drop",
 		Short: "Replace the authority in three steps without an outage",
 		Long: "Replaces the authority in three steps. A step may be repeated. Before the next step, distribute the\n" +
@@ -312,24 +301,17 @@ func rotateCommand(o *cli.Options) *cobra.Command {
 			"  drop    no longer trust the previous authority\n" +
 			"With --context or --kubeconfig of a hub, it says which clusters that joined with a token have not renewed\n" +
 			"their certificate yet; they do so by themselves. Repeat the step issue to see how far they are.",
-		Sections: []command.Section{f.writeSection(), {Title: "Replacement", Bind: func(fs *pflag.FlagSet) {
-			fs.StringVar(&step, "step", "", "trust, issue or drop, in this order; required")
-			fs.BoolVar(&force, "force", false, "drop the previous authority although clusters have not renewed their certificate; they are disconnected until they have")
-		}}},
-		Validate: func() []error {
-			errs := f.validate()
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var invalidStep error
 			if nextActions[certificates.Step(step)] == "" {
-				errs = append(errs, fmt.Errorf("--step must be trust, issue or drop, got %q", step))
+				invalidStep = fmt.Errorf("--step must be trust, issue or drop, got %q", step)
 			}
-			return errs
-		},
-		Run: func(ctx context.Context) error {
-			manager, err := f.manager()
+			manager, err := f.manager(cmd, invalidStep)
 			if err != nil {
 				return err
 			}
 			if certificates.Step(step) == certificates.Drop && !force {
-				behind, err := tellBehind(ctx, o, manager, io.Discard)
+				behind, err := tellBehind(cmd.Context(), o, manager, io.Discard)
 				if err != nil {
 					return err
 				}
@@ -343,7 +325,7 @@ func rotateCommand(o *cli.Options) *cobra.Command {
 			}
 			printReport(o.Out, o.Err, report)
 			if err == nil {
-				_, err = tellBehind(ctx, o, manager, o.Out)
+				_, err = tellBehind(cmd.Context(), o, manager, o.Out)
 			}
 			if err != nil {
 				return err
@@ -352,6 +334,10 @@ func rotateCommand(o *cli.Options) *cobra.Command {
 			return err
 		},
 	})
+	f.add(cmd, true)
+	cmd.Flags().StringVar(&step, "step", "", "trust, issue or drop, in this order; required")
+	cmd.Flags().BoolVar(&force, "force", false, "drop the previous authority although clusters have not renewed their certificate; they are disconnected until they have")
+	return cmd
 }
 
 // tellBehind prints which clusters of the hub that --kubeconfig or --context names have not renewed their certificate, and returns their
@@ -384,16 +370,16 @@ func revokeCommand(stdout io.Writer) *cobra.Command {
 		f    files
 		name string
 	)
-	return configured(command.Config{
+	cmd := leaf(&cobra.Command{
 		Use:   "revoke --config=FILE --name=NAME",
 		Short: "Revoke the certificates that were issued to a name",
 		Long: "Adds all certificates that were issued to a name and have not expired to the revocation list of the\n" +
 			"brokers, ca.crl. The name need not be in --config anymore.",
-		Sections: []command.Section{f.writeSection(), {Title: "Revocation", Bind: func(fs *pflag.FlagSet) {
-			fs.StringVar(&name, "name", "", "name of the certificate; required")
-		}}},
-		Validate: func() []error { return append(f.validate(), required(flag{"name", name})...) },
-		Run: f.with(func(manager *certificates.Manager) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			manager, err := f.manager(cmd, required(flag{"name", name})...)
+			if err != nil {
+				return err
+			}
 			count, err := manager.Revoke(name)
 			if err != nil {
 				return err
@@ -401,6 +387,9 @@ func revokeCommand(stdout io.Writer) *cobra.Command {
 			_, err = fmt.Fprintf(stdout, "%s: %d certificates revoked\nnext: distribute ca.crl to the brokers; "+
 				"`workctl certs ensure` issues a new certificate if %s is still in --config\n", name, count, name)
 			return err
-		}),
+		},
 	})
+	f.add(cmd, true)
+	cmd.Flags().StringVar(&name, "name", "", "name of the certificate; required")
+	return cmd
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -11,10 +10,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/workwire/workwire/pkg/ctl/cli"
-	"github.com/workwire/workwire/pkg/runtime/command"
 	"github.com/workwire/workwire/pkg/security/sealing"
 	"github.com/workwire/workwire/pkg/security/signing"
 	"github.com/workwire/workwire/pkg/wire"
@@ -27,26 +24,23 @@ func keysCommand(stdout io.Writer) *cobra.Command {
 }
 
 func newKeyCommand(stdout io.Writer) *cobra.Command {
-	var path string
-	kind := typeSign
-	cmd := configured(command.Config{
-		Use:   "new --key=FILE [--type=sign|seal]",
-		Short: "Make a private key",
+	var path, kind string
+	cmd := leaf(&cobra.Command{
+		Use:     "new --key=FILE [--type=sign|seal]",
+		Aliases: []string{"generate"},
+		Short:   "Make a private key",
 		Long: "Makes a private key, as PEM with mode 0600. It fails if the file exists.\n\n" +
 			"  sign  an Ed25519 key for --signing-key of work-hub or work-agent, see docs/signing.md\n" +
 			"  seal  an MLKEM768-X25519 key for --unseal-key of work-agent, see docs/sealing.md",
-		Sections: []command.Section{{Title: "Key", Bind: func(fs *pflag.FlagSet) {
-			fs.StringVar(&path, "key", "", "file to write the private key to; required")
-			fs.StringVar(&kind, "type", kind, "sign or seal: what the key is for")
-		}}},
-		Validate: func() []error {
+		Example: "  workctl keys new --key=signing.key\n  workctl keys new --key=unseal.key --type=seal",
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			errs := required(flag{"key", path})
 			if kind != typeSign && kind != typeSeal {
 				errs = append(errs, fmt.Errorf("--type must be %s or %s, got %q", typeSign, typeSeal, kind))
 			}
-			return errs
-		},
-		Run: func(context.Context) error {
+			if err := invalid(cmd, errs...); err != nil {
+				return err
+			}
 			data, id, err := makeKey(kind)
 			if err != nil {
 				return err
@@ -62,8 +56,8 @@ func newKeyCommand(stdout io.Writer) *cobra.Command {
 			return err
 		},
 	})
-	cmd.Aliases = []string{"generate"}
-	cmd.Example = "  workctl keys new --key=signing.key\n  workctl keys new --key=unseal.key --type=seal"
+	cmd.Flags().StringVar(&path, "key", "", "file to write the private key to; required")
+	cmd.Flags().StringVar(&kind, "type", typeSign, "sign or seal: what the key is for")
 	return cmd
 }
 
@@ -111,22 +105,20 @@ func publicCommand(stdout io.Writer) *cobra.Command {
 		sources  []string
 		clusters []string
 	)
-	cmd := configured(command.Config{
+	cmd := leaf(&cobra.Command{
 		Use:   "public --key=FILE [--source=SOURCE|--cluster=CLUSTER]",
 		Short: "Print the public half of keys",
 		Long: "Of keys to sign with, prints a file for --trusted-keys of work-agent; it can have several. While a key is\n" +
 			"being replaced, agents trust the old one and the new one. With --cluster, prints a file for --trusted-agents of\n" +
 			"work-hub: add its entry to those of the other clusters. See docs/signing.md.\n\n" +
 			"Of a key of type seal, prints the file CLUSTER.pub for --seal-keys of work-hub. See docs/sealing.md.",
-		Sections: []command.Section{{Title: "Key", Bind: func(fs *pflag.FlagSet) {
-			fs.StringSliceVar(&paths, "key", nil, "files with private keys, comma-separated; required")
-			fs.StringSliceVar(&sources, "source", nil, "source ids that the keys may sign for, comma-separated; required, unless --cluster is set or the key is of type seal")
-			fs.StringSliceVar(&clusters, "cluster", nil, "clusters whose statuses the keys may sign, comma-separated")
-		}}},
-		Validate: func() []error {
-			return required(flag{"key", strings.Join(paths, "")})
-		},
-		Run: func(context.Context) error {
+		Example: "  workctl keys public --key=signing.key --source=hub1 > trusted-keys.yaml\n" +
+			"  workctl keys public --key=agent.key --cluster=cluster1 > trusted-agents.yaml\n" +
+			"  workctl keys public --key=unseal.key > seal-keys/cluster1.pub",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := invalid(cmd, required(flag{"key", strings.Join(paths, "")})...); err != nil {
+				return err
+			}
 			if key, err := readSealKey(paths[0]); err == nil {
 				if len(paths) > 1 || len(sources) > 0 || len(clusters) > 0 {
 					return fmt.Errorf("%s is of type seal: --key must name one such file, without --source and --cluster", paths[0])
@@ -144,9 +136,9 @@ func publicCommand(stdout io.Writer) *cobra.Command {
 			return err
 		},
 	})
-	cmd.Example = "  workctl keys public --key=signing.key --source=hub1 > trusted-keys.yaml\n" +
-		"  workctl keys public --key=agent.key --cluster=cluster1 > trusted-agents.yaml\n" +
-		"  workctl keys public --key=unseal.key > seal-keys/cluster1.pub"
+	cmd.Flags().StringSliceVar(&paths, "key", nil, "files with private keys, comma-separated; required")
+	cmd.Flags().StringSliceVar(&sources, "source", nil, "source ids that the keys may sign for, comma-separated; required, unless --cluster is set or the key is of type seal")
+	cmd.Flags().StringSliceVar(&clusters, "cluster", nil, "clusters whose statuses the keys may sign, comma-separated")
 	return cmd
 }
 
@@ -205,25 +197,16 @@ func named[T, F ~string](names []F) (list []T) {
 func listKeysCommand(stdout io.Writer) *cobra.Command {
 	var path, trustedPath, agentsPath, sealPath string
 	var format cli.FormatFlag
-	cmd := configured(command.Config{
+	cmd := leaf(&cobra.Command{
 		Use:   "list [--trusted-keys=FILE] [--trusted-agents=FILE] [--key=FILE] [--seal-keys=DIR]",
 		Short: "List keys with their ids, sources and clusters",
 		Long:  "Lists the keys of a file of trusted keys or agents, of a private key, and of a directory of keys of clusters. It fails if a file is not valid.",
-		Sections: []command.Section{{Title: "Files", Bind: func(fs *pflag.FlagSet) {
-			fs.StringVar(&trustedPath, "trusted-keys", "", "file of trusted keys")
-			fs.StringVar(&agentsPath, "trusted-agents", "", "file of trusted agents")
-			fs.StringVar(&path, "key", "", "file with a private key")
-			fs.StringVar(&sealPath, "seal-keys", "", "directory with files CLUSTER.pub")
-		}}, {Title: "Output", Bind: func(fs *pflag.FlagSet) {
-			format.Bind(fs, cli.Table, cli.JSON, cli.YAML, cli.JSONPath)
-		}}},
-		Validate: func() []error {
+		Example: "  workctl keys list --key=signing.key --trusted-keys=trusted-keys.yaml\n" +
+			"  workctl keys list --key=unseal.key --seal-keys=seal-keys",
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			if path == "" && trustedPath == "" && agentsPath == "" && sealPath == "" {
-				return []error{errors.New("--trusted-keys, --trusted-agents, --key or --seal-keys is required")}
+				return invalid(cmd, errors.New("--trusted-keys, --trusted-agents, --key or --seal-keys is required"))
 			}
-			return nil
-		},
-		Run: func(context.Context) error {
 			private, err := listPrivate(path)
 			trusted, trustedErr := listTrusted(trustedPath, signing.ParseTrustedKeys)
 			agents, agentsErr := listTrusted(agentsPath, signing.ParseTrustedAgents)
@@ -238,8 +221,12 @@ func listKeysCommand(stdout io.Writer) *cobra.Command {
 			return printKeys(stdout, keys, agentsPath != "")
 		},
 	})
-	format.Complete(cmd)
-	cmd.Example = "  workctl keys list --key=signing.key --trusted-keys=trusted-keys.yaml\n  workctl keys list --key=unseal.key --seal-keys=seal-keys"
+	fs := cmd.Flags()
+	fs.StringVar(&trustedPath, "trusted-keys", "", "file of trusted keys")
+	fs.StringVar(&agentsPath, "trusted-agents", "", "file of trusted agents")
+	fs.StringVar(&path, "key", "", "file with a private key")
+	fs.StringVar(&sealPath, "seal-keys", "", "directory with files CLUSTER.pub")
+	format.Add(cmd, cli.Table, cli.JSON, cli.YAML, cli.JSONPath)
 	return cmd
 }
 

@@ -8,6 +8,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -146,19 +147,8 @@ func leaf(cmd *cobra.Command) *cobra.Command {
 		}
 		return nil
 	}
-	if validate := cmd.PreRunE; validate != nil { // of package command
-		cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
-			if err := validate(cmd, args); err != nil {
-				return cli.Usagef("%w", err)
-			}
-			return nil
-		}
-	}
 	return cmd
 }
-
-// configured returns a command of package command, as a leaf.
-func configured(c command.Config) *cobra.Command { return leaf(command.New(c)) }
 
 // unknownCommand refuses arguments of a command that has only subcommands.
 func unknownCommand(cmd *cobra.Command, args []string) error {
@@ -175,4 +165,12 @@ func unknownCommand(cmd *cobra.Command, args []string) error {
 
 func usageError(cmd *cobra.Command, err error) error {
 	return cli.Usagef("%w\nSee %s --help", err, cmd.CommandPath())
+}
+
+// invalid returns a usage error with all of errs, nil if none is one.
+func invalid(cmd *cobra.Command, errs ...error) error {
+	if err := errors.Join(errs...); err != nil {
+		return usageError(cmd, err)
+	}
+	return nil
 }

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/spf13/pflag"
+	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -84,7 +84,7 @@ func TestFormatFlag(t *testing.T) {
 		"jsonpath={.items[?(@.}": {all, "parse the template"},
 	} {
 		var f cli.FormatFlag
-		f.Bind(pflag.NewFlagSet("", pflag.ContinueOnError), c.formats...)
+		f.Add(&cobra.Command{}, c.formats...)
 		err := f.Set(value)
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", value, err, c.want)

@@ -44,18 +44,8 @@ type FormatFlag struct {
 
 // Add adds the flag -o with these formats to cmd, and its completion. The first one is the default.
 func (f *FormatFlag) Add(cmd *cobra.Command, formats ...Format) {
-	f.Bind(cmd.Flags(), formats...)
-	f.Complete(cmd)
-}
-
-// Bind adds the flag -o with these formats to fs. The first one is the default.
-func (f *FormatFlag) Bind(fs *pflag.FlagSet, formats ...Format) {
 	f.value, f.allowed = formats[0], formats
-	fs.VarP(f, "output", "o", "output format: "+f.names())
-}
-
-// Complete adds the completion of the flag to cmd, which has it.
-func (f *FormatFlag) Complete(cmd *cobra.Command) {
+	cmd.Flags().VarP(f, "output", "o", "output format: "+f.names())
 	names := strings.Split(strings.ReplaceAll(f.names(), "TEMPLATE", ""), ", ")
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp))
 }
