@@ -96,9 +96,12 @@ func TestJoinOfTheChart(t *testing.T) {
 	}
 	const configured = "helm template workwire deploy/helm/workwire --set broker.enabled=true,broker.joinerPasswordHash='$2a$10$abc',broker.webSocketPath=/mqtt" +
 		",broker.config.users[0].username=ops,broker.config.users[0].role=observer,broker.config.listeners[0].address=:8883"
-	for _, flags := range []string{"", ",broker.config.listeners[1].address=:8443,broker.config.listeners[1].webSocketPath=/own"} {
+	for _, flags := range []string{
+		"", ",broker.config.users[1].username=joiner,broker.config.users[1].role=joiner",
+		",broker.config.listeners[1].address=:8443,broker.config.listeners[1].webSocketPath=/own",
+	} {
 		out := c.run(configured + flags)
-		if !strings.Contains(out, "role: joiner") || !strings.Contains(out, "role: observer") || strings.Count(out, "address: :8883") != 1 || strings.Count(out, "webSocketPath: ") != 1 {
+		if strings.Count(out, "role: joiner") != 1 || !strings.Contains(out, "role: observer") || strings.Count(out, "address: :8883") != 1 || strings.Count(out, "webSocketPath: ") != 1 {
 			t.Errorf("a broker with joiners and %q:\n%s", configured+flags, out)
 		}
 	}
