@@ -257,6 +257,7 @@ func (x *clusterIndex) connectionChanged(up bool, now time.Time) {
 		e.presence = e.presence.hubConnected(now, x.policy.limits)
 	}
 	x.delayTaints(x.announcedBy(now))
+	x.next = time.Time{} // what was due meanwhile must not keep the timer from being woken
 	x.schedule(now)
 }
 

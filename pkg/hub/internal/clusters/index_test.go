@@ -159,7 +159,11 @@ func TestTick(t *testing.T) {
 	state(present, present)
 	tick(day+time.Hour, 0, 0)
 	state(unvouched, unvouched)
+	<-x.wake
 	x.connectionChanged(true, start.Add(2*day))
+	if len(x.wake) == 0 {
+		t.Error("the timer, which waits for nothing, is not woken")
+	}
 	tick(2*day+15*time.Second, 2*day+90*time.Second, 2)
 	tick(2*day+90*time.Second, 2*day+300*time.Second, 0)
 	state(unvouched, missing)
