@@ -97,6 +97,30 @@ func TestPendingSaysWhy(t *testing.T) {
 	}
 }
 
+// TestPendingAwayBehindAnOutage: an agent that goes away while the hub has no connection is missing some time after the hub
+// has connected again, and its works say so.
+func TestPendingAwayBehindAnOutage(t *testing.T) {
+	w := newWorld(t)
+	w.startHub(func(c *hub.Config) {
+		impatient(c)
+		c.Controllers, c.AutoRegister, c.AutoAccept = []string{hub.ControllerClusters}, true, true
+		c.KeepAlive, c.HubAbsence = 2*time.Second, time.Millisecond
+	}).AwaitConnected()
+	a := w.silentAgent(nil)
+	a.AwaitConnected(t)
+	w.sendPresence(a, "1", true)
+	w.create("web")
+	w.await("web", "published", delivered(workv1.ReasonPublished))
+	w.Memory.Cut("hub1-hub")
+	w.managed("of a hub without a connection", func(c *clusterv1.ManagedCluster) bool {
+		available := meta.FindStatusCondition(c.Status.Conditions, clusterv1.ManagedClusterConditionAvailable)
+		return available != nil && available.Reason == clusterv1.ReasonHubDisconnected
+	})
+	a.Stop()
+	w.Memory.Restore("hub1-hub")
+	w.await("web", "away", delivered(workv1.ReasonClusterAway))
+}
+
 // TestPendingByTheBroker: the reasons that only the broker knows.
 func TestPendingByTheBroker(t *testing.T) {
 	w := newWorld(t)

@@ -106,7 +106,7 @@ func (c *Controller) clusterChanged(before, after *clusterv1.ManagedCluster) {
 func relevant(cluster *clusterv1.ManagedCluster) [4]bool {
 	return [4]bool{
 		cluster.Spec.HubAcceptsClient, cluster.DeletionTimestamp == nil, workv1.IsPaused(cluster),
-		meta.IsStatusConditionTrue(cluster.Status.Conditions, clusterv1.ManagedClusterConditionAvailable),
+		clusterv1.IsAway(meta.FindStatusCondition(cluster.Status.Conditions, clusterv1.ManagedClusterConditionAvailable)),
 	}
 }
 
