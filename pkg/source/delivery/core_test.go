@@ -523,6 +523,30 @@ func TestSlowStore(t *testing.T) {
 	}
 }
 
+// TestPutOffStores: statuses that wait until their cluster may write again do not count as what the store is behind with.
+func TestPutOffStores(t *testing.T) {
+	rates := quota.Rates{quota.Writes: {PerSecond: 10, Burst: 10}}
+	e := &Engine{core: newCore(&Config{Source: "hub1", StatusWorkers: 4, RepublishAfter: 30 * time.Second, Clusters: ClusterOpen, Quota: &rates})}
+	now := time.Unix(1000, 0)
+	var underWay []*storing
+	step := func(in input) { underWay = append(underWay, stores(e.core.step(now, in))...) }
+	for i := range 200 {
+		uid := types.UID(fmt.Sprint(i))
+		step(storeWanted{key: workKey{cluster: "noisy", uid: uid}, update: statusUpdate{status: &wire.Status{UID: uid, Cluster: "noisy"}}})
+	}
+	if n := e.StatusesPending(); n != 200 {
+		t.Errorf("%d statuses are pending while the store is busy, want 200", n)
+	}
+	for len(underWay) > 0 {
+		first := underWay[0]
+		underWay = underWay[1:]
+		step(storeEnded{first, false})
+	}
+	if putOff, n := len(e.core.stores.byKey), e.StatusesPending(); putOff < 100 || n != 0 {
+		t.Errorf("%d statuses are put off and %d are pending, want most of 200 and 0", putOff, n)
+	}
+}
+
 // TestHangingStores: what the store hangs at no longer counts after a while, so that others are stored.
 func TestHangingStores(t *testing.T) {
 	core := testCore(3, 30*time.Second, ClusterOpen)

@@ -330,11 +330,12 @@ func (e *Engine) ReportDelivery(work *workv1.ManifestWork) {
 	e.step(storeWanted{keyOf(work), ownerOf(work), statusUpdate{name: work.Name, delivery: true}})
 }
 
-// StatusesPending returns how many works have a status that is not written yet.
+// StatusesPending returns how many works have a status that waits for the WorkStore, or is being written. What waits until its
+// cluster may write again is not among them.
 func (e *Engine) StatusesPending() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return len(e.core.stores.byKey)
+	return e.core.stores.atOnce()
 }
 
 // StatusesLost asks the agents of a cluster for the statuses that the WorkStore does not have: they

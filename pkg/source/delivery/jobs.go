@@ -111,6 +111,9 @@ func (q *jobs[K, V]) retry(j *job[K, V], value V, now time.Time) {
 	q.putOff(j, value, now.Add(pause))
 }
 
+// atOnce returns how many jobs are ready or running.
+func (q *jobs[K, V]) atOnce() int { return q.running + q.ready.Len() }
+
 // clear drops the values of a cluster that wait or are being carried out. It costs one pass over the keys.
 func (q *jobs[K, V]) clear(cluster wire.ClusterName) {
 	for _, j := range q.byKey {

@@ -92,7 +92,8 @@ func gauges(e *Engine) []prometheus.Collector {
 			ofState(func(d *core) int {
 				return d.countClusters(func(c *clusterRecord) bool { return !c.distrust.Since.IsZero() })
 			})),
-		gauge("statuses_pending", "Works with a status update that is queued or in progress.", e.StatusesPending),
+		gauge("statuses_pending", "Works with a status update that is queued or in progress.",
+			ofState(func(d *core) int { return len(d.stores.byKey) })),
 	}
 }
 

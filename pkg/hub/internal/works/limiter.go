@@ -9,8 +9,8 @@ import (
 const (
 	// maxWritesPerSecond is how many works' conditions are written a second.
 	maxWritesPerSecond = 50
-	// behindWritesPerSecond is the same while more than behindStatuses works have a status that is not
-	// written yet: a hub that is behind has the answers of most works that it would call pending.
+	// behindWritesPerSecond is the same while more than behindStatuses works have a status that the hub could
+	// write: a hub that is behind has the answers of most works that it would call pending.
 	behindWritesPerSecond = 5
 	behindStatuses        = 100
 )
