@@ -212,6 +212,32 @@ func TestVanishedLeaderIsReplacedAfterExpiry(t *testing.T) {
 	}
 }
 
+// TestFirstTermCountsFromTheRequest: a leader that learns late that it leads, and cannot renew the Lease, gives up when others
+// expect it.
+func TestFirstTermCountsFromTheRequest(t *testing.T) {
+	t.Parallel()
+	o := options(plane.Namespace(t, "late"), "me")
+	var answered time.Time // read when Run has returned
+	c := start(t, o, kit.Intercept(plane.REST(), func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
+		if r.Method == http.MethodPut {
+			return nil, errors.New("cut off")
+		}
+		response, err := next.RoundTrip(r)
+		if r.Method == http.MethodPost {
+			<-time.After(o.RenewDeadline / 4)
+			answered = time.Now()
+		}
+		return response, err
+	}), nil)
+	kit.Receive(t, "the candidate leads", c.leads)
+	if err := kit.Receive(t, "it gives up", c.returned); !errors.Is(err, leader.ErrLost) {
+		t.Errorf("it returned %v, want ErrLost", err)
+	}
+	if after := time.Since(answered); after >= o.RenewDeadline {
+		t.Errorf("it gives up %s after the answer, want the renew deadline of %s after the request", after, o.RenewDeadline)
+	}
+}
+
 func TestDeletedLeaseEndsLeadership(t *testing.T) {
 	namespace := plane.Namespace(t, "deleted")
 	first := start(t, forever(namespace, "first"), plane.REST(), nil)

@@ -97,6 +97,7 @@ type candidate struct {
 	log     *slog.Logger
 	watch   *watch
 	refused refusal
+	renewed time.Time // when the last write of the Lease that succeeded began: others count from there
 }
 
 // acquire waits until this replica holds the Lease. It reports false when ctx ended before.
@@ -168,7 +169,6 @@ func (c *candidate) lead(ctx context.Context, work func(context.Context) error) 
 	ended := make(chan error, 1)
 	go func() { ended <- work(working) }()
 
-	renewed := time.Now()
 	timer := time.NewTimer(o.RetryPeriod)
 	defer timer.Stop()
 	for {
@@ -183,14 +183,13 @@ func (c *candidate) lead(ctx context.Context, work func(context.Context) error) 
 			// Taken, released or deleted by somebody else, or an old event: read it.
 		case <-timer.C:
 		}
-		started := time.Now()
-		err := c.renew(ctx, renewed.Add(o.RenewDeadline))
+		deadline := c.renewed.Add(o.RenewDeadline)
+		err := c.renew(ctx, deadline)
 		if err == nil {
-			renewed = started
 			timer.Reset(o.RetryPeriod)
 			continue
 		}
-		if errors.Is(err, errTaken) || !time.Now().Before(renewed.Add(o.RenewDeadline)) {
+		if errors.Is(err, errTaken) || !time.Now().Before(deadline) {
 			c.log.Error("leadership lost, stopping the work", "error", err)
 			stop()
 			lost := fmt.Errorf("leader election on Lease %s/%s: %w: %w", o.Namespace, o.Name, ErrLost, err)
@@ -201,7 +200,7 @@ func (c *candidate) lead(ctx context.Context, work func(context.Context) error) 
 			return lost
 		}
 		c.log.Warn("renewing the Lease failed, retrying", "error", err)
-		timer.Reset(min(o.RetryPeriod, max(0, time.Until(renewed.Add(o.RenewDeadline)))))
+		timer.Reset(min(o.RetryPeriod, max(0, time.Until(deadline))))
 	}
 }
 
@@ -223,8 +222,10 @@ func (c *candidate) write(ctx context.Context, renewal bool) error {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.Options.RenewDeadline/2)
 	defer cancel()
 	for attempt := 0; ; attempt++ {
-		err := c.put(ctx, c.last.acquired(&c.cfg.Options, time.Now()))
+		began := time.Now()
+		err := c.put(ctx, c.last.acquired(&c.cfg.Options, began))
 		if err == nil {
+			c.renewed = began
 			return nil
 		}
 		changed := apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || c.last.lease != nil && apierrors.IsNotFound(err)
