@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/workwire/workwire/broker/acl"
@@ -54,6 +55,7 @@ type client struct {
 	expiry        uint32       // session expiry in seconds
 	noProblemInfo bool         // the client wants no reason strings
 	disconnected  session.Disconnect
+	listRefused   atomic.Pointer[string] // why its last revocation list was refused
 
 	sess    *session.Conn // nil until the session is established
 	sending sending

@@ -88,7 +88,7 @@ func (r *revocations) accept(source string, der []byte, authorities []*x509.Cert
 		case bytes.Equal(have.Raw, list.Raw):
 			return nil
 		case have.Number.Cmp(list.Number) >= 0:
-			return fmt.Errorf("the list has the number %s, and the one in force %s", list.Number, have.Number)
+			return fmt.Errorf("outdated: the list has the number %s, and the one in force %s", list.Number, have.Number)
 		}
 	}
 	if err := r.write(next); err != nil {
@@ -157,6 +157,8 @@ func (c *client) revoke(der []byte) byte {
 	if errors.As(err, new(*os.PathError)) || errors.As(err, new(*os.LinkError)) {
 		return packet.ImplementationError // the disk; the source tries again
 	}
+	reason := err.Error()
+	c.listRefused.Store(&reason)
 	return packet.BadPayloadFormat
 }
 

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/eclipse/paho.golang/paho"
+
 	"github.com/workwire/workwire/broker"
 	"github.com/workwire/workwire/pkg/security/certificates"
 	"github.com/workwire/workwire/test/kit"
@@ -56,8 +58,9 @@ func TestRevocationsOfSources(t *testing.T) {
 	t.Logf("cut after %s", time.Since(began).Round(time.Millisecond))
 	k.refused(k.tls("c1"), "is revoked")
 	k.log.Await(t, "sessions ended")
-	if code := hub.publish(revocationsTopic, k.list(4)); code != 0x99 {
-		t.Errorf("an older list: %#x", code)
+	older, err := hub.Publish(t.Context(), &paho.Publish{Topic: revocationsTopic, QoS: 1, Payload: []byte(k.list(4))})
+	if older == nil || older.ReasonCode != 0x99 || older.Properties.ReasonString != "outdated: the list has the number 4, and the one in force 5" {
+		t.Errorf("an older list: %v, %+v", err, older)
 	}
 	if code := k.dial("hub2", k.tls("hub2")).publish("sources/hub2/joinanswers/-", k.list(9)); code != 0 {
 		t.Errorf("the list of another hub with the same authority: %#x", code)

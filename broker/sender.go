@@ -184,6 +184,10 @@ func (c *client) reasonText(code byte) string {
 		return "this client may not publish to this topic"
 	case code == packet.QuotaExceeded:
 		return "this client has more than its share of a queue"
+	case code == packet.BadPayloadFormat:
+		if reason := c.listRefused.Load(); reason != nil {
+			return *reason
+		}
 	}
 	return ""
 }

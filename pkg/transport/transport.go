@@ -122,6 +122,9 @@ var ErrNotConnected = errors.New("not connected to the broker")
 // ErrNotAuthorized is returned by Publish if the broker's access rules refuse the topic.
 var ErrNotAuthorized = errors.New("the broker does not authorise this client to publish to the topic")
 
+// ErrOutdated is returned by Publish of a revocation list if the broker has a newer one.
+var ErrOutdated = errors.New("the broker has a newer revocation list")
+
 // TooLargeError is returned by Publish for an event that exceeds the broker's maximum packet size,
 // or has an attribute that exceeds the maximum of MQTT. Nothing was sent.
 type TooLargeError struct {

@@ -2,8 +2,10 @@ package integration
 
 import (
 	"context"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
 	"fmt"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -133,9 +135,69 @@ func TestRevocationsArePublic(t *testing.T) {
 			return err
 		}
 		kit.NoError(t, err)
-		if !strings.HasPrefix(stored.Data[string(w.Source)+".crl"], "-----BEGIN X509 CRL-----") {
+		block, _ := pem.Decode([]byte(stored.Data[string(w.Source)+".crl"]))
+		if block == nil || block.Type != "X509 CRL" {
 			return fmt.Errorf("it has %v", stored.Data)
+		}
+		if list, err := x509.ParseRevocationList(block.Bytes); err != nil || len(list.RevokedCertificateEntries) == 0 {
+			return fmt.Errorf("nobody is revoked: %v", err)
 		}
 		return nil
 	})
+}
+
+// TestRevokedBeforeRestore: where the hub's API is restored from a backup that is older than a revocation, the hub gives no certificate, and
+// the list of the broker stays, until somebody has revoked the cluster again and has the hub replace that list. Likewise where the ConfigMap is lost.
+func TestRevokedBeforeRestore(t *testing.T) {
+	t.Parallel()
+	w := newJoining(t, nil)
+	name, other := w.Clusters[1], wire.ClusterName(kit.Unique("other"))
+	thief := w.device(name, w.token(name, nil))
+	stolen, _ := w.connected(name, thief.joined())
+	kit.True(t, "the cluster connects", stolen.up.Load)
+	maps, key := w.planes.CoreV1().ConfigMaps("default"), string(w.Source)+".crl"
+	var list string // of the backup, with nobody on it
+	kit.True(t, "the ConfigMap has a list", func() bool {
+		stored, err := maps.Get(t.Context(), v1alpha1.RevocationsConfigMap, metav1.GetOptions{})
+		list = stored.Data[key]
+		return err == nil && list != ""
+	})
+	kit.NoError(t, join.Revoke(t.Context(), w.clusters, string(name), "stolen", time.Now()))
+	kit.True(t, "the connection ends", func() bool { return !stolen.up.Load() })
+	w.hub.Stop()
+
+	change := func(data map[string]any) {
+		patch, err := json.Marshal(map[string]any{"data": data})
+		kit.NoError(t, err)
+		_, err = maps.Patch(t.Context(), v1alpha1.RevocationsConfigMap, types.MergePatchType, patch, metav1.PatchOptions{})
+		kit.NoError(t, err)
+	}
+	change(map[string]any{string(w.Source): nil, key: list})
+	_, err := w.clusters.ClusterV1().ManagedClusters().Patch(t.Context(), string(name), types.MergePatchType,
+		fmt.Appendf(nil, `{"metadata":{"annotations":{%q:null}},"spec":{"hubAcceptsClient":true}}`, v1alpha1.RevokedAnnotationKey), metav1.PatchOptions{})
+	kit.NoError(t, err)
+	w.startHub()
+	kit.True(t, "the metric says that the broker has a newer list", func() bool {
+		return w.hub.Metric("workwire_hub_revocation_list_outdated") == 1 && w.hub.Metric("workwire_hub_revocation_list_untaken") == 0
+	})
+	secrets := thief.secrets().CoreV1().Secrets(w.Targets[1])
+	_, err = secrets.Patch(t.Context(), thief.secret, types.MergePatchType, []byte(`{"data":{"tls.crt":null,"tls.key":null}}`), metav1.PatchOptions{})
+	kit.NoError(t, err)
+	thief.refused(enrolment.Busy)
+	w.device(other, w.token(other, nil)).refused(enrolment.Busy)
+	stolen.refusedAnew(t, "after the restore")
+
+	kit.NoError(t, join.Revoke(t.Context(), w.clusters, string(name), "stolen", time.Now()))
+	change(map[string]any{key: "replace"})
+	kit.True(t, "the broker takes the next list", func() bool { return w.hub.Metric("workwire_hub_revocation_list_outdated") == 0 })
+	thief.refused(enrolment.Revoked)
+	w.device(other, w.token(other, nil)).joined()
+	stolen.refusedAnew(t, "when it is revoked again")
+
+	w.hub.Stop()
+	change(map[string]any{string(w.Source): nil, key: nil})
+	kit.NoError(t, w.clusters.ClusterV1().ManagedClusters().Delete(t.Context(), string(name), metav1.DeleteOptions{}))
+	w.startHub()
+	kit.True(t, "the metric says that the hub has lost its list", func() bool { return w.hub.Metric("workwire_hub_revocation_list_outdated") == 1 })
+	stolen.refusedAnew(t, "when the hub has lost its list")
 }

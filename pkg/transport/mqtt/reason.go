@@ -14,7 +14,9 @@ import (
 	"syscall"
 
 	"github.com/eclipse/paho.golang/autopaho"
+	"github.com/eclipse/paho.golang/packets"
 
+	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/transport/proxy"
 	"github.com/workwire/workwire/pkg/transport/websocket"
 )
@@ -35,6 +37,11 @@ func (e *refusedError) Error() string {
 		return fmt.Sprintf("reason code 0x%02X: %s (%q)", e.code, meaning, e.text)
 	}
 	return fmt.Sprintf("reason code 0x%02X: %s", e.code, meaning)
+}
+
+// Is reports whether a broker has refused a revocation list as [transport.ErrOutdated] says.
+func (e *refusedError) Is(target error) bool {
+	return target == transport.ErrOutdated && e.code == packets.PubackPayloadFormatInvalid && strings.HasPrefix(e.text, "outdated:")
 }
 
 // meanings describes the reason codes of MQTT 5.

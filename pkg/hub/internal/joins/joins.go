@@ -20,6 +20,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -77,8 +78,8 @@ type Config struct {
 	Authority func() (tls.Certificate, error)
 	// Validity of certificates that Authority signs; required. Rejoin is how long after the end of its certificate a device may come back.
 	Validity, Rejoin time.Duration
-	// Registerer gets the metrics workwire_hub_join_requests_total, workwire_hub_revoked_certificates and
-	// workwire_hub_revocation_list_untaken; default none.
+	// Registerer gets the metrics workwire_hub_join_requests_total, workwire_hub_revoked_certificates,
+	// workwire_hub_revocation_list_untaken and workwire_hub_revocation_list_outdated; default none.
 	Registerer prometheus.Registerer
 	// Logger gets a line for each cluster that is let in or refused, at most 10 a second; default slog.Default().
 	Logger *slog.Logger
@@ -109,6 +110,10 @@ type Joins struct {
 
 	revised  chan struct{} // holds a token when the revocation list may have changed, or the broker may not have it
 	revoking sync.Mutex    // held while it is revised
+	compared []byte        // guarded by revoking: the last list that the broker, which was asked, has none after
+
+	answering chan struct{} // closed by keepRevocations when the broker was asked for the first time: nobody is answered before
+	outdated  atomic.Bool   // the broker has a newer list
 
 	mu    sync.Mutex
 	asked map[string]asked   // guarded by mu: who waits for a CertificateSigningRequest, by its name
@@ -128,10 +133,10 @@ func New(cfg Config) (*Joins, error) {
 	j := &Joins{
 		cfg: cfg, topics: topics, challenges: enrolment.NewChallenges(), requests: make(chan enrolment.Proven, queued),
 		answers: flowcontrol.NewTokenBucketRateLimiter(perSec, 2*perSec), lines: flowcontrol.NewTokenBucketRateLimiter(10, 50),
-		asked: make(map[string]asked), revised: make(chan struct{}, 1),
+		asked: make(map[string]asked), revised: make(chan struct{}, 1), answering: make(chan struct{}),
 		metrics: newMetrics(),
 	}
-	if err := errors.Join(j.watch(), controller.Register(cfg.Registerer, j.metrics.results, j.metrics.revoked, j.metrics.untaken)); err != nil {
+	if err := errors.Join(j.watch(), controller.Register(cfg.Registerer, j.metrics.results, j.metrics.revoked, j.metrics.untaken, j.metrics.outdated)); err != nil {
 		return nil, fmt.Errorf("joins: %w", err)
 	}
 	return j, nil
@@ -223,6 +228,10 @@ func (j *Joins) receive(_ context.Context, m transport.Message) {
 func (j *Joins) quiet() bool { return !j.lines.TryAccept() }
 
 func (j *Joins) handle(ctx context.Context) {
+	select {
+	case <-j.answering:
+	case <-ctx.Done():
+	}
 	for {
 		select {
 		case request := <-j.requests:

@@ -33,6 +33,9 @@ func (j *Joins) answer(ctx context.Context, p enrolment.Proven) enrolment.Answer
 	if !j.challenges.Answered(p, now) {
 		return enrolment.Answer{Request: p.ID, Reason: enrolment.Challenged, Challenge: j.challenges.New(p.DeviceHash, now)}
 	}
+	if j.outdated.Load() { // it may have been revoked, or forgotten
+		return enrolment.Answer{Request: p.ID, Reason: enrolment.Busy, Message: "the hub knows less of who was revoked than the broker: its API was restored, see docs/operations.md"}
+	}
 	name := enrolment.RequestName(p.Cluster, p.CSR)
 	verdict, first, certificate, err := j.admit(ctx, p, now)
 	if err == nil && verdict.Reason == "" {

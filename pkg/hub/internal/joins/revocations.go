@@ -3,7 +3,6 @@ package joins
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
@@ -11,6 +10,7 @@ import (
 	"fmt"
 	"math/big"
 	"slices"
+	"strings"
 	"time"
 
 	cloudevents "github.com/cloudevents/sdk-go/v2/event"
@@ -38,7 +38,12 @@ type revocations struct {
 	Revoked []enrolment.RevokedCertificate `json:"revoked"`
 	// crl is the list in DER; nil if there is none.
 	crl []byte
+	// replace: somebody has written replaceList in its place.
+	replace bool
 }
+
+// replaceList in place of a list has the next one replace that of the broker, which is newer.
+const replaceList = "replace"
 
 func indexRevoked(object any) ([]string, error) {
 	if cluster, ok := object.(*clusterv1.ManagedCluster); ok && isRevoked(cluster) {
@@ -89,15 +94,7 @@ func (j *Joins) revise() {
 func (j *Joins) keepRevocations(ctx context.Context) {
 	for ctx.Err() == nil {
 		var retry <-chan time.Time
-		j.revoking.Lock()
-		crl, err := j.reviseRevocations(ctx, nil)
-		j.revoking.Unlock()
-		taken := err == nil
-		if err == nil {
-			taken, err = j.sendRevocations(ctx, crl)
-		}
-		j.metrics.untaken.Set(map[bool]float64{false: 1}[taken])
-		if err != nil && ctx.Err() == nil {
+		if err := j.bringRevocations(ctx); err != nil && ctx.Err() == nil {
 			if !j.quiet() && !errors.Is(err, transport.ErrNotConnected) {
 				j.cfg.Logger.Warn("the revocation list was not brought to the broker, retrying", "error", err)
 			}
@@ -111,8 +108,47 @@ func (j *Joins) keepRevocations(ctx context.Context) {
 	}
 }
 
+// bringRevocations brings the ConfigMap and the broker up to date, once.
+func (j *Joins) bringRevocations(ctx context.Context) error {
+	j.revoking.Lock()
+	crl, err := j.reviseRevocations(ctx, nil)
+	j.revoking.Unlock()
+	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) { // another hub has written its own list
+		j.revise()
+		return nil
+	}
+	if err != nil {
+		j.metrics.untaken.Set(1)
+		return err
+	}
+	taken, err := j.sendRevocations(ctx, crl)
+	outdated := errors.Is(err, transport.ErrOutdated)
+	j.metrics.untaken.Set(map[bool]float64{true: 1}[!taken && !outdated])
+	if errors.Is(err, transport.ErrNotConnected) || ctx.Err() != nil {
+		return err
+	}
+	j.metrics.outdated.Set(map[bool]float64{true: 1}[outdated])
+	j.outdated.Store(outdated)
+	select {
+	case <-j.answering:
+	default:
+		close(j.answering)
+	}
+	if outdated {
+		return fmt.Errorf("it is older than the broker's, as after a restore of the hub's API: no cluster gets a certificate until those that were revoked since are revoked again, and %s.crl of the ConfigMap %s is %q, see docs/operations.md: %w",
+			j.cfg.Source, v1alpha1.RevocationsConfigMap, replaceList, err)
+	}
+	j.revoking.Lock()
+	defer j.revoking.Unlock()
+	if err == nil && crl != nil && !bytes.Equal(j.compared, crl) {
+		j.compared = crl
+		j.revise() // what was revoked meanwhile waits for this
+	}
+	return err
+}
+
 // reviseRevocations writes the ConfigMap if it is not as the ManagedClusters say, with more certificates that are revoked. It returns the list in
-// DER, nil if nothing was ever revoked. The caller holds revoking.
+// DER, nil without an authority. The caller holds revoking.
 func (j *Joins) reviseRevocations(ctx context.Context, more []enrolment.RevokedCertificate) (crl []byte, err error) {
 	stored, err := j.cfg.Core.ConfigMaps(j.cfg.Namespace).Get(ctx, v1alpha1.RevocationsConfigMap, metav1.GetOptions{})
 	absent := apierrors.IsNotFound(err)
@@ -137,7 +173,7 @@ func (j *Joins) reviseRevocations(ctx context.Context, more []enrolment.RevokedC
 		}
 	}()
 	next, err := j.next(have, gone, more, time.Now())
-	if err != nil || absent && len(next.Revoked) == 0 {
+	if err != nil || absent && len(next.Revoked) == 0 && next.crl == nil {
 		return nil, err
 	}
 	if !slices.Equal(have.Revoked, next.Revoked) || !bytes.Equal(have.crl, next.crl) {
@@ -157,14 +193,17 @@ func (j *Joins) readRevocations(stored *corev1.ConfigMap) (r revocations, err er
 			return r, fmt.Errorf("ConfigMap %s, key %s: %w; delete the key to begin with the ManagedClusters that are revoked now", stored.Name, key, err)
 		}
 	}
-	if block, _ := pem.Decode([]byte(stored.Data[key+".crl"])); block != nil {
+	list := stored.Data[key+".crl"]
+	if block, _ := pem.Decode([]byte(list)); block != nil {
 		r.crl = block.Bytes
 	}
+	r.replace = strings.TrimSpace(list) == replaceList
 	return r, nil
 }
 
 // next returns what is revoked now, with holders that are gone, and more. The list is signed again only if it changes, or is of another
-// authority.
+// authority; and only once the broker has been asked whether it has a newer one, which the next one would undo. The first list has the number 1,
+// also if nobody is on it: a broker that has another one refuses it. So a backup is noticed, and a ConfigMap that was lost.
 func (j *Joins) next(have revocations, holders []enrolment.Holder, more []enrolment.RevokedCertificate, now time.Time) (revocations, error) {
 	for _, cluster := range j.cfg.Clusters.LatestList(revokedClusters, "true") {
 		holders = append(holders, enrolment.Holder{Name: cluster.Name, Revoked: true, Issued: j.issuedHere(cluster)})
@@ -187,23 +226,31 @@ func (j *Joins) next(have revocations, holders []enrolment.Holder, more []enrolm
 	if err != nil {
 		return next, err
 	}
-	if have.crl == nil && len(next.Revoked) == 0 {
-		return next, nil
+	serials, err := serialsOf(next.Revoked)
+	if err != nil {
+		return next, err
 	}
-	number := big.NewInt(now.UnixMilli()) // a ConfigMap that was deleted must not bring back a number
+	number := big.NewInt(1)
+	if have.replace {
+		number.SetInt64(now.UnixMilli())
+	}
 	if last, err := x509.ParseRevocationList(have.crl); err == nil {
-		if slices.Equal(have.Revoked, next.Revoked) && authority.Leaf != nil && last.CheckSignatureFrom(authority.Leaf) == nil {
+		valid := authority.Leaf != nil && last.CheckSignatureFrom(authority.Leaf) == nil
+		if valid && (lists(last, serials) || !bytes.Equal(have.crl, j.compared)) {
 			return next, nil
 		}
-		if last.Number.Cmp(number) >= 0 {
-			number.Add(last.Number, big.NewInt(1))
-		}
+		number.SetInt64(max(now.UnixMilli(), last.Number.Int64()+1))
 	}
-	next.crl, err = sign(authority, next.Revoked, number, now)
+	next.crl, err = certificates.RevocationList(authority, serials, number, now)
 	return next, err
 }
 
-func sign(authority tls.Certificate, revoked []enrolment.RevokedCertificate, number *big.Int, now time.Time) ([]byte, error) {
+// lists reports whether a list has these serial numbers, and no others.
+func lists(list *x509.RevocationList, serials []*big.Int) bool {
+	return slices.EqualFunc(list.RevokedCertificateEntries, serials, func(e x509.RevocationListEntry, s *big.Int) bool { return e.SerialNumber.Cmp(s) == 0 })
+}
+
+func serialsOf(revoked []enrolment.RevokedCertificate) ([]*big.Int, error) {
 	serials := make([]*big.Int, 0, len(revoked))
 	for _, r := range revoked {
 		serial, ok := new(big.Int).SetString(r.Serial, 16)
@@ -212,7 +259,7 @@ func sign(authority tls.Certificate, revoked []enrolment.RevokedCertificate, num
 		}
 		serials = append(serials, serial)
 	}
-	return certificates.RevocationList(authority, serials, number, now)
+	return serials, nil
 }
 
 func (j *Joins) storeRevocations(ctx context.Context, stored *corev1.ConfigMap, r revocations, absent bool) error {
@@ -259,7 +306,7 @@ func (j *Joins) sendRevocations(ctx context.Context, crl []byte) (taken bool, er
 	if errors.Is(err, transport.ErrNotAuthorized) {
 		nobody, err = true, nil
 	}
-	if nobody {
+	if list, parseErr := x509.ParseRevocationList(crl); nobody && parseErr == nil && len(list.RevokedCertificateEntries) > 0 {
 		j.cfg.Logger.Warn("this broker takes no revocation lists from hubs: give it the one in the ConfigMap, see docs/join.md", "configMap", v1alpha1.RevocationsConfigMap)
 	}
 	return err == nil && !nobody, err
