@@ -93,6 +93,20 @@ func TestSymptoms(t *testing.T) {
 	}
 }
 
+// base is an order to apply what overlays leave parts of out.
+var base = regexp.MustCompile("(?:apply -k |apply `|and `)deploy/(?:crds|kustomize/(?:agent|hub)/rbac)`")
+
+// TestBasesAreNotApplied: no page has somebody apply definitions or rights past an overlay, which may leave them out on purpose.
+func TestBasesAreNotApplied(t *testing.T) {
+	walk(t, ".md", func(path, text string) {
+		for _, order := range base.FindAllString(text, -1) {
+			if !strings.Contains(text, "Do not "+order) {
+				t.Errorf("%s: %s", path, order)
+			}
+		}
+	})
+}
+
 // withoutCode returns a page without its blocks of code, in which # begins a comment.
 func withoutCode(text string) string { return fenced.ReplaceAllString(text, "") }
 
