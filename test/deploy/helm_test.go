@@ -127,6 +127,20 @@ func TestTokenOfTheChart(t *testing.T) {
 	}
 }
 
+// TestAccountOfOthers: the chart leaves the definition and the account that Open Cluster Management has made to it, from the install to the end.
+func TestAccountOfOthers(t *testing.T) {
+	c := newCluster(t)
+	c.helm()
+	c.run("kubectl create namespace " + agentNamespace + " && kubectl create serviceaccount klusterlet-work-sa -n " + agentNamespace + " && kubectl apply -k deploy/kustomize/agent/crds")
+	const account = "kubectl get serviceaccount klusterlet-work-sa -o jsonpath={.metadata.uid} -n " + agentNamespace
+	before := c.run(account)
+	c.run("helm install agent deploy/helm/workwire " + parts["agent"] + " --set crds.install=false,agent.serviceAccount.create=false")
+	c.run("helm uninstall agent -n " + agentNamespace)
+	if after := c.run(account); before == "" || after != before {
+		t.Errorf("the account had the UID %q, and after the release %q", before, after)
+	}
+}
+
 // TestClaimsOfTheChart: agent.clusterClaims adds what kustomize has for ClusterClaims, and nothing else.
 func TestClaimsOfTheChart(t *testing.T) {
 	c := newCopy(t)
