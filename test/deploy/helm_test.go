@@ -141,6 +141,22 @@ func TestAccountOfOthers(t *testing.T) {
 	}
 }
 
+// TestStateOfTheChart: a volume of another kind takes the place of the emptyDir, also by an upgrade, and the pod that has it ends before the next one begins.
+func TestStateOfTheChart(t *testing.T) {
+	c := newCluster(t)
+	c.helm()
+	const volume = ",agent.stateVolume.persistentVolumeClaim.claimName=state,agent.replicas="
+	if _, stderr, err := c.try("helm template agent deploy/helm/workwire " + parts["agent"] + volume + "2"); err == nil || !strings.Contains(stderr, "needs agent.replicas=1") {
+		t.Errorf("two replicas with one volume: %v %s", err, stderr)
+	}
+	c.run("helm install agent deploy/helm/workwire --create-namespace " + parts["agent"])
+	c.run("helm upgrade agent deploy/helm/workwire " + parts["agent"] + volume + "1")
+	const want = `Recreate {"name":"state","persistentVolumeClaim":{"claimName":"state"}}`
+	if got := c.run(`kubectl get deployment work-agent -n ` + agentNamespace + ` -o jsonpath='{.spec.strategy.type} {.spec.template.spec.volumes[?(@.name=="state")]}'`); got != want {
+		t.Errorf("the Deployment has %s, want %s", got, want)
+	}
+}
+
 // TestClaimsOfTheChart: agent.clusterClaims adds what kustomize has for ClusterClaims, and nothing else.
 func TestClaimsOfTheChart(t *testing.T) {
 	c := newCopy(t)

@@ -132,6 +132,11 @@ metadata:
     {{- include "workwire.labels" .name | nindent 4 }}
 spec:
   replicas: {{ .values.replicas }}
+  {{- if hasKey (.state | default dict) "persistentVolumeClaim" }}
+  {{- if gt (int .values.replicas) 1 }}{{ fail "agent.stateVolume with a persistentVolumeClaim needs agent.replicas=1: only one pod can have the state" }}{{ end }}
+  # The next pod may be on another node, where the volume cannot be while this one has it.
+  strategy: {type: Recreate}
+  {{- end }}
   selector:
     matchLabels:
       app.kubernetes.io/name: {{ .name }}
