@@ -58,3 +58,22 @@ func TestInstallationGuide(t *testing.T) {
 		})
 	}
 }
+
+// TestMemoryOfTheHub: what the guide saves of a hub that is uninstalled can be given to the next one.
+func TestMemoryOfTheHub(t *testing.T) {
+	var save string
+	for _, block := range installationGuide(t)["With kustomize"] {
+		for line := range strings.Lines(block) {
+			if strings.HasSuffix(line, "> hub-memory.yaml\n") {
+				save = line
+			}
+		}
+	}
+	c := newCluster(t)
+	const of = "configmap -n workwire-hub workwire-revocations"
+	c.run("kubectl create namespace workwire-hub\n" + save + "kubectl create " + of + " --from-literal=hub1=revoked")
+	c.run(save + "kubectl delete " + of + " && kubectl apply -f hub-memory.yaml")
+	if got := c.run("kubectl get " + of + " -o jsonpath={.data.hub1}"); save == "" || got != "revoked" {
+		t.Errorf("saved with %q, there is %q", save, got)
+	}
+}
