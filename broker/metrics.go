@@ -106,9 +106,10 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	collect(gauge, "queued_bytes", "Current size of the messages in session queues in bytes.", float64(stats.QueuedBytes))
 	collect(gauge, "total_bytes", "What all session queues count against maxTotalBytes.", float64(stats.TotalBytes))
 	collect(gauge, "max_total_bytes", "The limit maxTotalBytes of the configuration.", float64(stats.MaxTotalBytes))
-	if end := earliestExpiry(c.certificates); !end.IsZero() {
+	if cert := firstToExpire(c.certificates); cert != nil {
 		collect(gauge, "certificate_expiry_timestamp_seconds",
-			"When the first of the listeners' certificates expires, in seconds since 1970; absent without one.", float64(end.Unix()))
+			"When the first of the listeners' certificates expires, in seconds since 1970; absent without one.", float64(cert.NotAfter.Unix()))
+		collect(gauge, "certificate_start_timestamp_seconds", "From when that certificate is valid, in seconds since 1970; absent without one.", float64(cert.NotBefore.Unix()))
 	}
 	collect(gauge, "memory_bytes", "What session queues have in memory only, against maxTotalMemoryBytes.", float64(stats.TotalMemory))
 	collect(gauge, "store_failing", "1 while messages cannot be written to disk and are not acknowledged, else 0.", oneIf(c.store.Err() != nil))

@@ -41,7 +41,7 @@ func startCertifiedWith(t *testing.T, cfg broker.Config, certs ...certificates.C
 		CertFile: k.path("broker/tls.crt"), KeyFile: k.path("broker/tls.key"), ClientCAFile: k.path("broker/ca.crt"),
 		CRLFile: k.path("broker/ca.crl"), RequireClientCert: true,
 	}}}
-	cfg.Users, cfg.DataDir, cfg.Logger = users(), k.data, k.log.Logger()
+	cfg.Users, cfg.DataDir, cfg.Logger, cfg.HTTPAddress = users(), k.data, k.log.Logger(), "127.0.0.1:0"
 	k.broker = brokertest.Start(t, cfg)
 	return k
 }

@@ -159,6 +159,17 @@ func TestRequireClientCert(t *testing.T) {
 	dial(t, b.Addr, options{user: "c1", tls: ca.client(t, "whoever")})
 }
 
+// TestLifeOfTheCertificate: metrics say from when to when the certificate of the broker is valid.
+func TestLifeOfTheCertificate(t *testing.T) {
+	k := startCertified(t)
+	cert := k.leaf("broker")
+	for metric, want := range map[string]time.Time{"start": cert.NotBefore, "expiry": cert.NotAfter} {
+		if got := scrape(t, k.broker, "workwire_broker_certificate_"+metric+"_timestamp_seconds"); got != float64(want.Unix()) {
+			t.Errorf("%s is %v, want %v", metric, got, want)
+		}
+	}
+}
+
 // TestFilesChange replaces the server's certificate, first by an invalid file, then by a new
 // certificate.
 func TestFilesChange(t *testing.T) {

@@ -88,16 +88,15 @@ func (t *tlsFiles) current() *tlsState {
 	return t.state
 }
 
-// earliestExpiry returns when the first of the listeners' certificates expires; the zero time if
-// there is none.
-func earliestExpiry(listeners []*tlsFiles) (earliest time.Time) {
+// firstToExpire returns which of the listeners' certificates expires first; nil if there is none.
+func firstToExpire(listeners []*tlsFiles) (first *x509.Certificate) {
 	for _, files := range listeners {
-		end := files.current().config.Certificates[0].Leaf.NotAfter
-		if earliest.IsZero() || end.Before(earliest) {
-			earliest = end
+		cert := files.current().config.Certificates[0].Leaf
+		if first == nil || cert.NotAfter.Before(first.NotAfter) {
+			first = cert
 		}
 	}
-	return earliest
+	return first
 }
 
 func (t *tlsFiles) stat(version uint64) (stamps tlsStamps, err error) {

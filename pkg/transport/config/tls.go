@@ -22,17 +22,17 @@ func (c Certificates) Equal(other Certificates) bool {
 		bytes.Equal(c.ClientKey, other.ClientKey)
 }
 
-// NotAfter returns when the client certificate expires; false without a readable one.
-func (c Certificates) NotAfter() (time.Time, bool) {
+// Validity returns from when to when the client certificate is valid; false without a readable one.
+func (c Certificates) Validity() (start, end time.Time, ok bool) {
 	block, _ := pem.Decode(c.ClientCert)
 	if block == nil {
-		return time.Time{}, false
+		return start, end, false
 	}
 	cert, err := x509.ParseCertificate(block.Bytes)
 	if err != nil {
-		return time.Time{}, false
+		return start, end, false
 	}
-	return cert.NotAfter, true
+	return cert.NotBefore, cert.NotAfter, true
 }
 
 // Certificates reads the certificates that c names. Errors contain the key and the path.

@@ -13,18 +13,18 @@ import (
 
 // metrics are the metrics of a Transport.
 type metrics struct {
-	connected      prometheus.Gauge
-	connections    prometheus.Counter
-	failures       *prometheus.CounterVec
-	published      prometheus.Counter
-	publishedBytes prometheus.Counter
-	publishErrors  *prometheus.CounterVec
-	publishSeconds prometheus.Histogram
-	received       prometheus.Counter
-	receivedBytes  prometheus.Counter
-	malformed      prometheus.Counter
-	certificateEnd prometheus.Gauge
-	retained       prometheus.Counter
+	connected                        prometheus.Gauge
+	connections                      prometheus.Counter
+	failures                         *prometheus.CounterVec
+	published                        prometheus.Counter
+	publishedBytes                   prometheus.Counter
+	publishErrors                    *prometheus.CounterVec
+	publishSeconds                   prometheus.Histogram
+	received                         prometheus.Counter
+	receivedBytes                    prometheus.Counter
+	malformed                        prometheus.Counter
+	certificateStart, certificateEnd prometheus.Gauge
+	retained                         prometheus.Counter
 }
 
 // Values of the label reason.
@@ -59,6 +59,8 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 		received:      counter("received_events_total", "Messages received, duplicates included."),
 		receivedBytes: counter("received_bytes_total", "Size of the packets of these messages."),
 		malformed:     counter("received_malformed_total", "Messages received that are not CloudEvents."),
+		certificateStart: prometheus.NewGauge(prometheus.GaugeOpts{Name: prefix + "certificate_start_timestamp_seconds",
+			Help: "From when that certificate is valid, in seconds since 1970; 0 without one."}),
 		certificateEnd: prometheus.NewGauge(prometheus.GaugeOpts{Name: prefix + "certificate_expiry_timestamp_seconds",
 			Help: "When the client certificate of the last connection expires, in seconds since 1970; 0 without one."}),
 		retained: counter("received_retained_total", "Retained messages received and ignored."),
@@ -73,7 +75,7 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 		return m, nil
 	}
 	for _, c := range []prometheus.Collector{m.connected, m.connections, m.failures, m.published, m.publishedBytes,
-		m.publishErrors, m.publishSeconds, m.received, m.receivedBytes, m.malformed, m.certificateEnd, m.retained} {
+		m.publishErrors, m.publishSeconds, m.received, m.receivedBytes, m.malformed, m.certificateStart, m.certificateEnd, m.retained} {
 		if err := registerer.Register(c); err != nil {
 			return nil, fmt.Errorf("mqtt transport: register metrics: %w; give each transport its own Registerer, see prometheus.WrapRegistererWith", err)
 		}

@@ -144,7 +144,8 @@ func (r *runner) dial(ctx context.Context) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	if end, ok := dialed.certs.NotAfter(); ok {
+	if start, end, ok := dialed.certs.Validity(); ok {
+		r.metrics.certificateStart.Set(float64(start.Unix()))
 		r.metrics.certificateEnd.Set(float64(end.Unix()))
 	}
 	s := newSession()

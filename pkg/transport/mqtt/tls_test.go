@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/eclipse/paho.golang/packets"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/workwire/workwire/broker"
 	"github.com/workwire/workwire/pkg/transport"
@@ -108,8 +109,10 @@ func TestCertificatesRotate(t *testing.T) {
 	}})
 	cert, key := ca.issue("cluster1", "agents", 3)
 	certFile, keyFile := dir.write("tls.crt", cert), dir.write("tls.key", key)
+	registry := prometheus.NewRegistry()
 	agent := transporttest.Start(t, client(t, b.Addr, "cluster1", func(c *mqtt.Config) {
 		log.into(c)
+		c.Registerer = registry
 		c.Broker = config.Config{BrokerHost: b.Addr, CA: config.PEM{File: caFile}, ClientCert: config.PEM{File: certFile}, ClientKey: config.PEM{File: keyFile}}
 		c.ReloadInterval = 10 * time.Millisecond
 	}), transporttest.ClusterSpecs)
@@ -134,6 +137,11 @@ func TestCertificatesRotate(t *testing.T) {
 			}
 		}
 	}()
+	certs := config.Certificates{ClientCert: cert}
+	if start, end, ok := certs.Validity(); !ok || metric(t, registry, "certificate_start_timestamp_seconds") != float64(start.Unix()) ||
+		metric(t, registry, "certificate_expiry_timestamp_seconds") != float64(end.Unix()) {
+		t.Errorf("the metrics do not say that the certificate is valid from %s to %s", start, end)
+	}
 	for round := range 3 {
 		cert, key := ca.issue("cluster1", "agents", int64(10+round))
 		dir.write("tls.crt", cert) // does not fit the key, until that follows
