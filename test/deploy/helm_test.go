@@ -127,8 +127,8 @@ func TestTokenOfTheChart(t *testing.T) {
 	}
 }
 
-// TestAccountOfOthers: the chart leaves the definition and the account that Open Cluster Management has made to it, from the install to the end.
-func TestAccountOfOthers(t *testing.T) {
+// TestAccountOfOthersAndTheChart: the chart leaves the definition and the account that Open Cluster Management has made to it, from the install to the end.
+func TestAccountOfOthersAndTheChart(t *testing.T) {
 	c := newCluster(t)
 	c.helm()
 	c.run("kubectl create namespace " + agentNamespace + " && kubectl create serviceaccount klusterlet-work-sa -n " + agentNamespace + " && kubectl apply -k deploy/kustomize/agent/crds")
