@@ -126,6 +126,8 @@ type Taint struct {
 	// timeAdded is when the taint was added. The tolerationSeconds of a placement count from then.
 	// +optional
 	// +nullable
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:Pattern=`^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?(Z|[-+]([01][0-9]|2[0-3]):[0-5][0-9])$`
 	TimeAdded metav1.Time `json:"timeAdded,omitzero"`
 }
 

@@ -56,6 +56,8 @@ type AddOnPlacementScoreStatus struct {
 	// validUntil is when the scores expire: placements ignore them then. Absent: never.
 	// +optional
 	// +nullable
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:Pattern=`^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?(Z|[-+]([01][0-9]|2[0-3]):[0-5][0-9])$`
 	ValidUntil *metav1.Time `json:"validUntil,omitempty"`
 }
 
@@ -74,5 +76,6 @@ type AddOnPlacementScoreItem struct {
 
 	// quantity is what the score is made from, such as 300Mi. Expressions can read it.
 	// +optional
+	// +kubebuilder:validation:Pattern=`^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?[0-9]{1,3}))?$`
 	Quantity *resource.Quantity `json:"quantity,omitempty"`
 }

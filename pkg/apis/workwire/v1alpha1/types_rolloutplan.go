@@ -42,6 +42,9 @@ type RolloutPlanSpec struct {
 	// stageAhead is how long before its window a cluster receives a new spec, which its agent applies when the window opens;
 	// at most 168h, and only where the agent can (docs/order.md). Absent: when the window is open.
 	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:Pattern=`^(0|([0-9]{1,6}(\.[0-9]{1,9})?h)?([0-9]{1,6}(\.[0-9]{1,9})?m)?([0-9]{1,6}(\.[0-9]{1,9})?s)?([0-9]{1,6}ms)?)$`
 	StageAhead metav1.Duration `json:"stageAhead,omitempty,omitzero"`
 
 	// freezes are when nothing starts.
@@ -70,8 +73,11 @@ type RolloutStage struct {
 	// +kubebuilder:validation:MaxLength=317
 	Apart string `json:"apart,omitempty"`
 
-	// soak is how long all clusters of the stage must have been successful before the next stage starts.
+	// soak is how long all clusters of the stage must have been successful before the next stage starts, such as 24h or 1h30m.
 	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:Pattern=`^(0|([0-9]{1,6}(\.[0-9]{1,9})?h)?([0-9]{1,6}(\.[0-9]{1,9})?m)?([0-9]{1,6}(\.[0-9]{1,9})?s)?([0-9]{1,6}ms)?)$`
 	Soak metav1.Duration `json:"soak,omitempty,omitzero"`
 
 	// tests must be true on every cluster of the stage before the next stage starts.
@@ -106,6 +112,9 @@ type RolloutTest struct {
 	// timeout is how long after the success of the cluster the test may be false before the cluster counts as failed;
 	// default 10m.
 	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:Pattern=`^(0|([0-9]{1,6}(\.[0-9]{1,9})?h)?([0-9]{1,6}(\.[0-9]{1,9})?m)?([0-9]{1,6}(\.[0-9]{1,9})?s)?([0-9]{1,6}ms)?)$`
 	Timeout metav1.Duration `json:"timeout,omitempty,omitzero"`
 }
 
@@ -120,6 +129,9 @@ type RolloutWindow struct {
 
 	// duration is how long it is open, at most 168h.
 	// +required
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:Pattern=`^(0|([0-9]{1,6}(\.[0-9]{1,9})?h)?([0-9]{1,6}(\.[0-9]{1,9})?m)?([0-9]{1,6}(\.[0-9]{1,9})?s)?([0-9]{1,6}ms)?)$`
 	Duration metav1.Duration `json:"duration"`
 
 	// timeZone is the name of a time zone, such as Europe/Berlin; default UTC. With timeZoneClaim, it is that of clusters
@@ -139,10 +151,14 @@ type RolloutWindow struct {
 type RolloutFreeze struct {
 	// from is when it begins.
 	// +required
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:Pattern=`^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?(Z|[-+]([01][0-9]|2[0-3]):[0-5][0-9])$`
 	From metav1.Time `json:"from"`
 
 	// to is when it ends.
 	// +required
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:Pattern=`^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?(Z|[-+]([01][0-9]|2[0-3]):[0-5][0-9])$`
 	To metav1.Time `json:"to"`
 
 	// reason says why, for messages.
