@@ -170,6 +170,9 @@ func TestFinalizerTakenAwayBeforeAnAnswer(t *testing.T) {
 			t.Errorf("its deletion is published: %+v", spec)
 		}
 	}
+	a.SetSilent(false) // other hubs of this API are to find nothing pending
+	w.Delete(w.works, "stripped")
+	w.Gone(w.works, "stripped")
 }
 
 func TestRestartRepublishesNothingUnchanged(t *testing.T) {
