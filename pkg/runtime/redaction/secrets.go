@@ -3,9 +3,11 @@ package redaction
 import (
 	"bytes"
 	"encoding/json"
-
-	corev1 "k8s.io/api/core/v1"
 )
+
+// lastApplied is where kubectl apply keeps a copy of an object: [k8s.io/api/core/v1.LastAppliedConfigAnnotation], which would add
+// 3 MB to work-broker.
+const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 
 // HideSecrets returns JSON with what shown returns for each value of a Secret in its place, wherever Secrets are: items of a
 // SecretList need no kind. It leaves out where appliers keep copies: all annotations of Secrets, and kubectl's of every object.
@@ -34,7 +36,7 @@ func hide(value any, listed bool, shown func(any) string) {
 			hideValues(value, "stringData", shown)
 			delete(metadata, "annotations")
 		} else if annotations, ok := metadata["annotations"].(map[string]any); ok {
-			delete(annotations, corev1.LastAppliedConfigAnnotation)
+			delete(annotations, lastApplied)
 		}
 		for key, item := range value {
 			hide(item, key == "items" && value["kind"] == "SecretList", shown)
