@@ -51,6 +51,9 @@ func progressive(concurrency, failures int) clusterv1alpha1.RolloutStrategy {
 
 func placementOf(name string, groups ...[]string) (*clusterv1beta1.Placement, []*clusterv1beta1.PlacementDecision) {
 	placement := &clusterv1beta1.Placement{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}}
+	placement.Status.Conditions = []metav1.Condition{{
+		Type: clusterv1beta1.PlacementConditionSatisfied, Status: metav1.ConditionTrue, Reason: clusterv1beta1.ReasonAllDecisionsScheduled, LastTransitionTime: metav1.NewTime(start),
+	}}
 	var decisions []*clusterv1beta1.PlacementDecision
 	for i, clusters := range groups {
 		placement.Status.NumberOfSelectedClusters += int32(len(clusters))

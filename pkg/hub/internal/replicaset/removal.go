@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
+	clusterv1beta1 "github.com/workwire/workwire/pkg/apis/cluster/v1beta1"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
 	selection "github.com/workwire/workwire/pkg/hub/internal/placement"
@@ -85,9 +86,22 @@ func absence(cluster *clusterv1.ManagedCluster, clock *walltime.Clock) (absent b
 		clock.Adjusted(available.LastTransitionTime.Time).Add(returnTime)
 }
 
+// decided reports whether somebody has decided about a placement whose decisions have no cluster: one
+// that is new has no status, and one that is not valid keeps the decisions that it has.
+func decided(placement *clusterv1beta1.Placement) bool {
+	conditions := placement.Status.Conditions
+	return meta.FindStatusCondition(conditions, clusterv1beta1.PlacementConditionSatisfied) != nil &&
+		!meta.IsStatusConditionTrue(conditions, clusterv1beta1.PlacementConditionMisconfigured)
+}
+
 // removeUnselected plans the deletion of the works whose cluster is no longer selected, or holds
-// it.
+// it. Nothing changes while it is not known of each placement which clusters it selects.
 func (p *plan) removeUnselected(in input, unselected []*workv1.ManifestWork) {
+	for i, r := range p.rollouts {
+		if r.chosen != r.selected || r.chosen == 0 && !decided(in.placements[i].object) {
+			return
+		}
+	}
 	going := func(work *workv1.ManifestWork) bool { return work.DeletionTimestamp != nil }
 	unselected = slices.DeleteFunc(unselected, going)
 	total := len(slices.DeleteFunc(slices.Clone(in.works), going))

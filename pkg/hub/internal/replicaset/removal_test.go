@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
@@ -18,6 +19,7 @@ import (
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
 	"github.com/workwire/workwire/pkg/hub/internal/clustersets"
 	"github.com/workwire/workwire/pkg/runtime/walltime"
+	"github.com/workwire/workwire/test/kit"
 )
 
 // managed returns an accepted cluster with the label env=prod that has been available, or not, for
@@ -98,7 +100,7 @@ func TestAbsenceRemovesNothing(t *testing.T) {
 			}}}
 			reach := clustersets.ReachOf(&clusterv1beta2.ManagedClusterSet{ObjectMeta: metav1.ObjectMeta{Name: c.bound}})
 			if c.bound != "" && !c.older {
-				object.Status.Conditions = []metav1.Condition{{Type: clusterv1beta1.PlacementConditionBound, Reason: clusterv1beta1.ReasonClusterSetsBound}}
+				object.Status.Conditions = append(object.Status.Conditions, metav1.Condition{Type: clusterv1beta1.PlacementConditionBound, Reason: clusterv1beta1.ReasonClusterSetsBound})
 			}
 			if c.invalid {
 				object.Spec.Predicates[0].RequiredClusterSelector.LabelSelector.MatchLabels["c d"] = "e"
@@ -179,7 +181,7 @@ func TestRemovalsAreHeld(t *testing.T) {
 			}
 			// The clusters are selected again.
 			set.Status = p.status
-			_, in.placements[0].decisions = placementOf("p", append(stay, clustersOf(works[:c.leave])...))
+			in.placements[0].object, in.placements[0].decisions = placementOf("p", append(stay, clustersOf(works[:c.leave])...))
 			if texts = strings.Join(conditionTexts(decide(in).status.Conditions), "\n"); !strings.Contains(texts, kind+" False AsExpected") {
 				t.Errorf("conditions when they are selected again\n%s", texts)
 			}
@@ -192,6 +194,103 @@ func clustersOf(works []*workv1.ManifestWork) (names []string) {
 		names = append(names, work.Namespace)
 	}
 	return names
+}
+
+// Nothing is deleted while nobody knows which clusters a placement selects, and held removals stay held.
+func TestUndecidedRemovesNothing(t *testing.T) {
+	works := worksOf("p", "c1:ok", "c2:ok", "c3:ok", "c4:ok")
+	for name, c := range map[string]struct {
+		change  func(*clusterv1beta1.PlacementStatus)
+		chosen  []string
+		asked   bool
+		removed int
+	}{
+		"new":                  {change: func(s *clusterv1beta1.PlacementStatus) { s.Conditions = nil }, asked: true},
+		"new, and not valid":   {change: misconfigured, asked: true},
+		"not valid any more":   {change: misconfigured, chosen: []string{"c1", "c2"}, asked: true, removed: 2},
+		"being decided":        {change: func(s *clusterv1beta1.PlacementStatus) { s.NumberOfSelectedClusters = 4 }, chosen: []string{"c1"}, asked: true},
+		"being decided, held":  {change: func(s *clusterv1beta1.PlacementStatus) { s.NumberOfSelectedClusters = 4 }, chosen: []string{"c1"}},
+		"decided":              {chosen: []string{"c1"}, asked: true, removed: 3},
+		"decided, for nothing": {asked: true, removed: 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			set := newSet("p")
+			in := input{
+				set: set, works: works, workByName: noWork, presence: present, cluster: noCluster, now: start,
+			}
+			object, decisions := placementOf("p", []string{"c1"})
+			in.placements = []placement{{&set.Spec.PlacementRefs[0], object, decisions}}
+			set.Status = decide(in).status
+			object, decisions = placementOf("p", c.chosen)
+			if c.change != nil {
+				c.change(&object.Status)
+			}
+			in.placements, in.asked = []placement{{&set.Spec.PlacementRefs[0], object, decisions}}, c.asked
+			p := decide(in)
+			if len(p.changes) != c.removed {
+				t.Errorf("changes %q", describe(p.changes))
+			}
+			held := meta.IsStatusConditionTrue(p.status.Conditions, workv1alpha1.ManifestWorkReplicaSetConditionRemovalsHeld)
+			if held != (c.removed == 0) {
+				t.Errorf("held: %v", held)
+			}
+		})
+	}
+}
+
+func misconfigured(s *clusterv1beta1.PlacementStatus) {
+	s.Conditions = append(s.Conditions, metav1.Condition{Type: clusterv1beta1.PlacementConditionMisconfigured, Status: metav1.ConditionTrue})
+}
+
+// A placement that is made anew costs no cluster its work, unless it is decided that it selects none.
+func TestPlacementMadeAnew(t *testing.T) {
+	e := newEnv(t, 4)
+	r := e.start()
+	e.writePlacement("p", e.clusters)
+	e.createSet(newSet("p"))
+	e.awaitTemplate("set", "2", "c01 c02 c03 c04")
+	uids := func() (uids []types.UID) {
+		for _, work := range e.works("set") {
+			uids = append(uids, work.UID)
+		}
+		return uids
+	}
+	before, api := uids(), e.client.ClusterV1beta1()
+	makeAnew := func() {
+		t.Helper()
+		kit.NoError(t, api.PlacementDecisions(e.namespace).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))
+		kit.NoError(t, api.Placements(e.namespace).Delete(t.Context(), "p", metav1.DeleteOptions{}))
+		e.awaitVerified(workv1alpha1.ReasonPlacementDecisionNotFound)
+		_, err := api.Placements(e.namespace).Create(t.Context(), &clusterv1beta1.Placement{ObjectMeta: metav1.ObjectMeta{Name: "p"}}, metav1.CreateOptions{})
+		kit.NoError(t, err)
+		e.awaitVerified(workv1alpha1.ReasonPlacementDecisionEmpty)
+		e.awaitIdle(r, "set")
+	}
+	makeAnew()
+	e.writePlacement("p", e.clusters)
+	e.awaitVerified(workv1alpha1.ReasonAsExpected)
+	e.awaitIdle(r, "set")
+	r.stop()
+	r = e.start() // it has created no works, which would queue the set again
+	makeAnew()
+	if after := uids(); !slices.Equal(after, before) {
+		t.Errorf("works %q, before %q", after, before)
+	}
+	e.writePlacement("p")
+	e.awaitTemplate("set", "2", "")
+}
+
+// awaitVerified waits until PlacementVerified of the set has this reason.
+func (e *env) awaitVerified(reason string) {
+	e.t.Helper()
+	kit.True(e.t, "PlacementVerified is "+reason, func() bool {
+		set, err := e.getSet("set")
+		if err != nil {
+			return false
+		}
+		c := meta.FindStatusCondition(set.Status.Conditions, workv1alpha1.ManifestWorkReplicaSetConditionPlacementVerified)
+		return c != nil && c.Reason == reason
+	})
 }
 
 // A step of the clock does not end the time in which a cluster that is back may still be unselected.

@@ -94,7 +94,7 @@ var steering = []string{
 }
 
 func (c *Controller) placementChanged(before, after *clusterv1beta1.Placement) {
-	if before == nil || after == nil || before.UID != after.UID || before.Generation != after.Generation ||
+	if before == nil || after == nil || before.UID != after.UID || before.Generation != after.Generation || decided(before) != decided(after) ||
 		before.Status.NumberOfSelectedClusters != after.Status.NumberOfSelectedClusters ||
 		!apiequality.Semantic.DeepEqual(before.Status.DecisionGroups, after.Status.DecisionGroups) {
 		c.addSetsOf(nil, controller.KeyOf(cmp.Or(after, before)).String())
