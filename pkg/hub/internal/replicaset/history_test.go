@@ -10,6 +10,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
 	workwirev1alpha1 "github.com/workwire/workwire/pkg/apis/workwire/v1alpha1"
@@ -135,6 +136,45 @@ func TestHistoryOfAServedRevision(t *testing.T) {
 	})
 	e.awaitRevisions("1:2 3:4")
 	e.awaitTemplate("set", "2", "c01")
+}
+
+// TestHistoryOfASetMadeAnew: nothing is taken from a set of the same name and generation, also if no reconcile sees that it is gone.
+func TestHistoryOfASetMadeAnew(t *testing.T) {
+	e := newEnv(t, 0)
+	c, informers := newController(t, Config{Client: e.client, Now: e.now})
+	kit.Run(t, "informers", informers.Run)
+	key := types.NamespacedName{Namespace: e.namespace, Name: "set"}
+	reconcile := func(seen func(*workv1alpha1.ManifestWorkReplicaSet) bool) (uid types.UID) {
+		t.Helper()
+		kit.True(t, "the cache shows the set", func() bool {
+			set, found := c.sets.Latest(key)
+			if found {
+				uid = set.UID
+			}
+			return found && seen(set)
+		})
+		_, err := c.reconcile(t.Context(), key)
+		kit.NoError(t, err)
+		return uid
+	}
+	e.createSet(newSet("p"))
+	former := reconcile(func(*workv1alpha1.ManifestWorkReplicaSet) bool { return true })
+	e.awaitRevisions("1:2")
+	kit.NoError(t, e.client.WorkV1alpha1().ManifestWorkReplicaSets(e.namespace).Delete(t.Context(), "set", metav1.DeleteOptions{}))
+	reconcile(func(set *workv1alpha1.ManifestWorkReplicaSet) bool { return set.DeletionTimestamp != nil })
+	e.awaitGone("set")
+	anew := newSet("p")
+	anew.Spec.ManifestWorkTemplate = template("3")
+	e.createSet(anew)
+	reconcile(func(set *workv1alpha1.ManifestWorkReplicaSet) bool { return set.UID != former })
+	want, err := revisions.Hash(&anew.Spec.ManifestWorkTemplate)
+	kit.NoError(t, err)
+	set, err := e.getSet("set")
+	kit.NoError(t, err)
+	if got := set.Annotations[workwirev1alpha1.RevisionHashAnnotationKey]; got != want {
+		t.Fatalf("the hash of the template is %q, want %q", got, want)
+	}
+	e.awaitRevisions("1:3")
 }
 
 // TestHistoryFails: a rollout goes on while revisions cannot be stored, and they are stored later.

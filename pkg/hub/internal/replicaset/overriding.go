@@ -163,7 +163,7 @@ func (o *overriding) value(from overrides.Reference, key string) (string, error)
 
 // renew drops the results if the template has changed.
 func (o *overriding) renew(set *workv1alpha1.ManifestWorkReplicaSet, served int64) {
-	if o.set == nil || o.set.UID != set.UID || o.set.Generation != set.Generation || o.served != served {
+	if o.set == nil || o.set.Generation != set.Generation || o.served != served {
 		o.clusters = make(map[string]*rendering)
 	}
 	o.set, o.served = set, served

@@ -32,6 +32,11 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (r
 		return 0, nil
 	}
 	s, now := c.stateOf(key), c.cfg.Now()
+	if s.uid != set.UID { // no reconcile saw that the former set of this name was gone
+		c.forget(key)
+		s = c.stateOf(key)
+		s.uid = set.UID
+	}
 	if set.DeletionTimestamp != nil {
 		return c.finalize(ctx, set, s, now)
 	}

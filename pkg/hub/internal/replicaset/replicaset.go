@@ -154,6 +154,7 @@ func (cfg *Config) validate() error {
 // state is what the controller remembers of a set between two reconciles. It can be lost at any
 // time.
 type state struct {
+	uid             types.UID                        // of the set
 	failures        map[types.NamespacedName]failure // by work, the writes that failed
 	createdUntil    time.Time                        // when works that the informer does not show are no longer assumed to exist
 	succeededGroups map[string]int                   // by placement
