@@ -526,6 +526,29 @@ func TestDecideTimes(t *testing.T) {
 	}
 }
 
+// A status is written if it has changed, not for fields that a definition of Open Cluster Management drops.
+func TestSameStatus(t *testing.T) {
+	type status = workv1alpha1.ManifestWorkReplicaSetStatus
+	wanted := status{SelectedClusters: 2, ObservedGeneration: 3, Summary: workv1alpha1.ManifestWorkReplicaSetSummary{Total: 2}}
+	for name, c := range map[string]struct {
+		change func(*status)
+		want   bool
+	}{
+		"as wanted":              {change: func(*status) {}, want: true},
+		"both dropped":           {change: func(s *status) { s.SelectedClusters, s.ObservedGeneration = 0, 0 }, want: true},
+		"one dropped":            {change: func(s *status) { s.ObservedGeneration = 0 }, want: true},
+		"of an older generation": {change: func(s *status) { s.ObservedGeneration = 2 }},
+		"other clusters":         {change: func(s *status) { s.SelectedClusters = 1 }},
+		"dropped, and another":   {change: func(s *status) { s.SelectedClusters, s.ObservedGeneration, s.Summary.Total = 0, 0, 1 }},
+		"none":                   {change: func(s *status) { *s = status{} }},
+	} {
+		stored := wanted
+		if c.change(&stored); sameStatus(&stored, &wanted) != c.want {
+			t.Errorf("%s: want %v", name, c.want)
+		}
+	}
+}
+
 func TestNames(t *testing.T) {
 	if got := joinNames([]string{"a", "b"}); got != "a, b" {
 		t.Error(got)

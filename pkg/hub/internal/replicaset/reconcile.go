@@ -201,13 +201,15 @@ func (c *Controller) updateStatus(ctx context.Context, set *workv1alpha1.Manifes
 }
 
 // sameStatus reports whether a stored status needs no write. A definition of Open Cluster Management
-// drops selectedClusters, which never changes alone.
+// drops selectedClusters and observedGeneration, which never change alone.
 func sameStatus(stored, wanted *workv1alpha1.ManifestWorkReplicaSetStatus) bool {
-	if stored.SelectedClusters != 0 {
-		return apiequality.Semantic.DeepEqual(stored, wanted)
-	}
 	known := *wanted
-	known.SelectedClusters = 0
+	if stored.SelectedClusters == 0 {
+		known.SelectedClusters = 0
+	}
+	if stored.ObservedGeneration == 0 {
+		known.ObservedGeneration = 0
+	}
 	return apiequality.Semantic.DeepEqual(stored, &known)
 }
 
