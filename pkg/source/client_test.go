@@ -297,6 +297,33 @@ func TestStateFile(t *testing.T) {
 	})
 }
 
+// TestStateFileRelabeled: a change of annotations that was stored and not published is published after a restart, although the
+// agent has the generation.
+func TestStateFileRelabeled(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		path := filepath.Join(t.TempDir(), "ops.db")
+		stateful := func(c *source.Config) { c.StateFile = path }
+		a := w.agent("cluster1")
+		first := w.client(stateful)
+		stop := w.run(first)
+		works := first.ManifestWorks("cluster1")
+		work := must(t)(works.Create(t.Context(), configMap("w", "one"), metav1.CreateOptions{}))
+		synctest.Wait()
+		w.broker.Cut("ops")
+		patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"2026-12-01T22:00:00Z"}}}`, workv1.ApplyAtAnnotationKey)
+		must(t)(works.Patch(t.Context(), "w", types.MergePatchType, patch, metav1.PatchOptions{}))
+		stop()
+		w.broker.Restore("ops")
+
+		stop = w.run(w.client(stateful))
+		specs := a.Specs(work.UID)
+		if last := specs[len(specs)-1]; len(specs) != 2 || last.Meta.Annotations[workv1.ApplyAtAnnotationKey] == "" {
+			t.Errorf("the work was published %d times, last with the annotations %v", len(specs), last.Meta.Annotations)
+		}
+		stop()
+	})
+}
+
 // TestStateFileOfHostileCluster: a status with a time that JSON cannot hold does not get into the store, which could not
 // be read again.
 func TestStateFileOfHostileCluster(t *testing.T) {

@@ -31,7 +31,7 @@ func FuzzDecodeRecord(f *testing.F) {
 			t.Skip() // a manifest that is JSON to one reader only
 		}
 		second, err := decodeRecord(uid, again)
-		if err != nil || !equality.Semantic.DeepEqual(r.work.ObjectMeta, second.work.ObjectMeta) || r.firstGeneration != second.firstGeneration || r.sequences != second.sequences {
+		if err != nil || !equality.Semantic.DeepEqual(r.work.ObjectMeta, second.work.ObjectMeta) || r.firstGeneration != second.firstGeneration || r.sequences != second.sequences || r.relabeled != second.relabeled {
 			t.Fatalf("written and read again it differs: %v", err)
 		}
 	})

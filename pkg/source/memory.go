@@ -57,11 +57,16 @@ type storedWork struct {
 	work            *workv1.ManifestWork
 	firstGeneration wire.Generation    // generation at creation
 	sequences       delivery.Sequences // of the stored statuses
+	relabeled       bool               // labels or annotations have changed since the generation was made
 }
 
 // with returns r with another state of its work.
 func (r *storedWork) with(work *workv1.ManifestWork) *storedWork {
-	return &storedWork{work: work, firstGeneration: r.firstGeneration, sequences: r.sequences}
+	same := maps.Equal(work.Labels, r.work.Labels) && maps.Equal(work.Annotations, r.work.Annotations)
+	return &storedWork{
+		work: work, firstGeneration: r.firstGeneration, sequences: r.sequences,
+		relabeled: work.Generation == r.work.Generation && (r.relabeled || !same),
+	}
 }
 
 // change is a change of one work.

@@ -12,11 +12,12 @@ import (
 
 // recordJSON is the data of a record in a store.
 type recordJSON struct {
-	Since    wire.Generation      `json:"since"`
-	Sequence wire.SequenceID      `json:"sequence,omitempty"`
-	Session  string               `json:"session,omitempty"`
-	Previous *sequenceJSON        `json:"previous,omitempty"`
-	Work     *workv1.ManifestWork `json:"work"`
+	Since     wire.Generation      `json:"since"`
+	Relabeled bool                 `json:"relabeled,omitempty"`
+	Sequence  wire.SequenceID      `json:"sequence,omitempty"`
+	Session   string               `json:"session,omitempty"`
+	Previous  *sequenceJSON        `json:"previous,omitempty"`
+	Work      *workv1.ManifestWork `json:"work"`
 }
 
 // sequenceJSON is the last sequence id of a work in the session before the newest one.
@@ -27,7 +28,7 @@ type sequenceJSON struct {
 
 func newRecordJSON(r *storedWork) recordJSON {
 	newest, previous := r.sequences.Newest, r.sequences.Previous
-	record := recordJSON{Since: r.firstGeneration, Sequence: newest.ID, Session: newest.Session.String(), Work: r.work}
+	record := recordJSON{Since: r.firstGeneration, Relabeled: r.relabeled, Sequence: newest.ID, Session: newest.Session.String(), Work: r.work}
 	if previous.ID != 0 {
 		record.Previous = &sequenceJSON{Sequence: previous.ID, Session: previous.Session.String()}
 	}
@@ -64,7 +65,7 @@ func decodeRecord(uid string, data []byte) (*storedWork, error) {
 	if r.Work == nil || string(r.Work.UID) != uid || r.Work.Name == "" || r.Work.Namespace == "" {
 		return nil, fmt.Errorf("work %s is damaged: its name, namespace or UID is missing", uid)
 	}
-	return &storedWork{work: r.Work, firstGeneration: r.Since, sequences: r.sequences()}, nil
+	return &storedWork{work: r.Work, firstGeneration: r.Since, sequences: r.sequences(), relabeled: r.Relabeled}, nil
 }
 
 // decodeChanges returns the changes that another replica has stored since the version from: newer are

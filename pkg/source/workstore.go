@@ -29,7 +29,7 @@ func (a storeAdapter) Get(uid types.UID) (delivery.StoredWork, bool) {
 	if !ok {
 		return delivery.StoredWork{}, false
 	}
-	return delivery.StoredWork{Work: r.work, FirstGeneration: r.firstGeneration, Sequences: r.sequences}, true
+	return delivery.StoredWork{Work: r.work, FirstGeneration: r.firstGeneration, Sequences: r.sequences, Relabeled: r.relabeled}, true
 }
 
 func (a storeAdapter) ListCluster(cluster wire.ClusterName) iter.Seq[*workv1.ManifestWork] {

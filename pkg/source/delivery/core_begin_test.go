@@ -85,13 +85,13 @@ func TestPlanRemoved(t *testing.T) {
 	for _, meta := range []*metav1.ObjectMeta{nil, {Name: "w"}} {
 		for intent, want := range map[intent]bool{nothing: false, repeat: true, reply: true} {
 			a := &workRecord{key: workKey{uid: "u", cluster: "cluster1"}, intent: intent, published: published, removed: &removedWork{generation: 3, meta: meta}}
-			p := planPublish(a, nil, "hub1", time.Unix(1000, 0))
+			p := planPublish(a, StoredWork{}, "hub1", time.Unix(1000, 0))
 			if (p.spec != nil) != want || p.revision != published || want && p.spec.NoMetadata != (meta == nil) {
 				t.Errorf("intent %v, metadata %v: %+v", intent, meta, p)
 			}
 		}
 		a := &workRecord{removed: &removedWork{generation: 3, meta: meta}, published: revision{generation: 2}}
-		if p := planPublish(a, nil, wire.SourceID("hub1"), time.Unix(1000, 0)); p.spec == nil {
+		if p := planPublish(a, StoredWork{}, wire.SourceID("hub1"), time.Unix(1000, 0)); p.spec == nil {
 			t.Error("a deletion that was not published is not")
 		}
 	}

@@ -74,7 +74,7 @@ func (s *script) begin(work *workv1.ManifestWork) *attemptEnded {
 	if !ok {
 		s.t.Fatal("nothing is to be published")
 	}
-	return &attemptEnded{attempt: a, plan: planPublish(&a.workRecord, work, "hub1", s.now), began: s.now}
+	return &attemptEnded{attempt: a, plan: planPublish(&a.workRecord, StoredWork{Work: work}, "hub1", s.now), began: s.now}
 }
 
 // publishNext carries out the next attempt. It returns nil if there is no attempt or it publishes

@@ -71,9 +71,10 @@ type plan struct {
 	more bool
 }
 
-// planPublish plans the publish of a work in state a. work is the current work, nil if the source
+// planPublish plans the publish of a work in state a. stored is the current work, the zero value if the source
 // does not have it. The spec has no Bundle.
-func planPublish(a *workRecord, work *workv1.ManifestWork, source wire.SourceID, now time.Time) plan {
+func planPublish(a *workRecord, stored StoredWork, source wire.SourceID, now time.Time) plan {
+	work := stored.Work
 	if work == nil {
 		return planDeletion(a, source, now)
 	}
@@ -88,7 +89,7 @@ func planPublish(a *workRecord, work *workv1.ManifestWork, source wire.SourceID,
 		return p
 	case a.intent < repeat && a.published == p.revision:
 		return p
-	case a.intent < repeat && a.published == (revision{}) && !p.revision.deleting && max(a.confirmed, confirmedBy(work)) >= p.revision.generation:
+	case a.intent < repeat && a.published == (revision{}) && !p.revision.deleting && known(a, stored):
 		p.known = true
 		return p
 	}
@@ -103,6 +104,20 @@ func planPublish(a *workRecord, work *workv1.ManifestWork, source wire.SourceID,
 		p.spec.Authoritative = a.authoritative
 	}
 	return p
+}
+
+// known reports whether the agent has the newest state of a work that this Engine has not published. What it reports says
+// nothing about labels and annotations.
+func known(a *workRecord, stored StoredWork) bool {
+	work := stored.Work
+	return max(a.confirmed, confirmedBy(work)) >= wire.Generation(work.Generation) && !stored.Relabeled && !waits(work)
+}
+
+// waits reports whether the agent has not applied a work, perhaps because of an annotation that it had.
+func waits(work *workv1.ManifestWork) bool {
+	applied := meta.FindStatusCondition(work.Status.Conditions, workv1.WorkApplied)
+	return applied != nil && (applied.Status == metav1.ConditionUnknown ||
+		applied.Reason == workv1.ReasonInvalidApplyAt || applied.Reason == workv1.ReasonDependencyCycle)
 }
 
 // undeliveredSpec returns the revision to publish before the deletion of work: its last spec, since

@@ -38,6 +38,11 @@ func appliedAt(work *workv1.ManifestWork, generation int64, reason string) *work
 	return work
 }
 
+func waiting(work *workv1.ManifestWork) *workv1.ManifestWork {
+	work.Status.Conditions[0].Status = metav1.ConditionUnknown
+	return work
+}
+
 func TestPlanPublish(t *testing.T) {
 	now := time.Unix(2000, 0)
 	live := revisionOf(testWork("w", 3))
@@ -47,6 +52,8 @@ func TestPlanPublish(t *testing.T) {
 		work   *workv1.ManifestWork
 		action wire.Action // empty: nothing is published
 		known  bool
+		// relabeled: the work's labels or annotations may have changed at this generation
+		relabeled bool
 		// generation published, if it is not the work's
 		generation wire.Generation
 	}{
@@ -59,6 +66,9 @@ func TestPlanPublish(t *testing.T) {
 		{name: "nothing new", state: workRecord{first: 3, published: live}, work: testWork("w", 3)},
 		{name: "asked for", state: workRecord{intent: reply, first: 3, published: live}, work: testWork("w", 3), action: wire.ResyncResponse},
 		{name: "applied before a restart", work: appliedAt(testWork("w", 3), 3, "AppliedManifestWorkComplete"), known: true},
+		{name: "applied before a restart, then relabeled", work: appliedAt(testWork("w", 3), 3, "AppliedManifestWorkComplete"), relabeled: true, action: wire.Create},
+		{name: "waits since before a restart", work: waiting(appliedAt(testWork("w", 3), 3, workv1.ReasonStaged)), action: wire.Create},
+		{name: "had an invalid time before a restart", work: appliedAt(testWork("w", 3), 3, workv1.ReasonInvalidApplyAt), action: wire.Create},
 		{name: "an older one applied before a restart", work: appliedAt(testWork("w", 3), 2, "AppliedManifestWorkComplete"), action: wire.Create},
 		{name: "refused before a restart", work: appliedAt(testWork("w", 3), 3, workv1.ReasonTooLarge), action: wire.Create},
 		{name: "status arrived first", state: workRecord{confirmed: 3}, work: testWork("w", 3), known: true},
@@ -83,7 +93,7 @@ func TestPlanPublish(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.state.key = workKey{uid: wire.UIDFor("hub1", "cluster1", "w"), cluster: "cluster1"}
-			p := planPublish(&c.state, c.work, "hub1", now)
+			p := planPublish(&c.state, StoredWork{Work: c.work, Relabeled: c.relabeled}, "hub1", now)
 			if p.known != c.known {
 				t.Errorf("known is %v, want %v", p.known, c.known)
 			}
@@ -122,7 +132,7 @@ func TestPublishedMetadata(t *testing.T) {
 	work.Finalizers = []string{workv1.ManifestWorkFinalizer}
 	work.OwnerReferences = []metav1.OwnerReference{{Name: "owner"}}
 	work.ResourceVersion = "12345"
-	p := planPublish(&workRecord{}, work, "hub1", time.Unix(0, 0))
+	p := planPublish(&workRecord{}, StoredWork{Work: work}, "hub1", time.Unix(0, 0))
 	got, err := json.Marshal(p.spec.Meta)
 	if err != nil {
 		t.Fatal(err)

@@ -275,7 +275,7 @@ func (m *model) end(i int, reliable bool) {
 	a := m.begun[i]
 	m.begun = slices.Delete(m.begun, i, i+1)
 	work := m.works[a.key]
-	in := &attemptEnded{attempt: a, plan: planPublish(&a.workRecord, work, "hub1", m.now), began: m.now}
+	in := &attemptEnded{attempt: a, plan: planPublish(&a.workRecord, StoredWork{Work: work}, "hub1", m.now), began: m.now}
 	chance := m.random.IntN(10)
 	if reliable {
 		chance = 9

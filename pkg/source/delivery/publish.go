@@ -101,7 +101,7 @@ func (e *Engine) publish(ctx context.Context, a *attempt) {
 	ended := &attemptEnded{attempt: a, began: time.Now()}
 	stored := e.currentWork(a.key)
 	work := stored.Work
-	ended.plan = planPublish(&a.workRecord, work, e.config.Source, ended.began)
+	ended.plan = planPublish(&a.workRecord, stored, e.config.Source, ended.began)
 	p, change := ended.plan, e.changeOf(a, ended.plan)
 	switch {
 	case p.spec != nil && !p.spec.IsDeletion() && work.DeletionTimestamp == nil && stored.Paused:

@@ -64,6 +64,9 @@ type StoredWork struct {
 	// generations belong to an earlier, deleted work with the same UID. It is 0 if UIDs are never
 	// reused.
 	FirstGeneration wire.Generation
+	// Relabeled: labels or annotations may have changed since this generation was made, so that an agent that has reported it
+	// may have the former ones.
+	Relabeled bool
 	// Paused: no spec of the work is published until [Engine.WorkChanged] is called for it, also not as the
 	// answer to a resync request. Its deletion is.
 	Paused bool
