@@ -53,8 +53,7 @@ type Config struct {
 	Load func(ctx context.Context) ([]*workv1.ManifestWork, error)
 
 	// Ephemeral: the works end with the store. Works that agents hold and the store does not have
-	// are deleted. Without it, Run refuses to start on a store that was made new while agents still
-	// hold works of an earlier one.
+	// are deleted. Without it, those of a store before this one are left alone, with an error in the log.
 	Ephemeral bool
 
 	// Sign signs every event, so that agents with the option --trusted-keys accept it; the method
@@ -182,18 +181,14 @@ func (c *Client) Run(ctx context.Context) (err error) {
 		}
 		return fmt.Errorf("source %q: %w", c.config.SourceID, err)
 	}
-	err = c.deliver(ctx)
-	if lost := (*delivery.UnknownWorksError)(nil); errors.As(err, &lost) {
-		return fmt.Errorf("%w: start with the former state file, or with all works created again; or set Ephemeral to have them deleted", err)
-	}
-	return err
+	return c.deliver(ctx)
 }
 
-// decideUnknown decides about a work that an agent holds and the store does not have; since and
-// confirmed are those of the store. Works of the store have generations above since. An agent
+// decideUnknown decides about a work that an agent holds and the store does not have. Works of the store have generations
+// above since. One of an earlier store is a matter between its cluster and this source, which goes on for all others. An agent
 // without state lists works at generation 0, and, to see whether the source answers, a UID that is
 // not of this package.
-func decideUnknown(held wire.SpecVersion, ephemeral bool, since wire.Generation, confirmed bool) delivery.UnknownAction {
+func decideUnknown(held wire.SpecVersion, ephemeral bool, since wire.Generation) delivery.UnknownAction {
 	uid, err := uuid.Parse(string(held.UID))
 	switch {
 	case held.Probe:
@@ -202,10 +197,8 @@ func decideUnknown(held wire.SpecVersion, ephemeral bool, since wire.Generation,
 		return delivery.DeleteUnknown
 	case held.Generation > since, since == 0, held.Generation == 0 && (err != nil || uid.Version() != 5):
 		return delivery.AnswerUnknown
-	case confirmed:
-		return delivery.HoldUnknown
 	default:
-		return delivery.RefuseUnknown
+		return delivery.HoldUnknown
 	}
 }
 

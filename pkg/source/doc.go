@@ -36,9 +36,8 @@
 // its works before Run.
 //
 // A source whose store is made new and empty (another file or database, a Load that returns nothing, or
-// neither) has lost its memory if agents hold works of the one before. It deletes none of them: Run
-// ends with a [delivery.UnknownWorksError], or, once an agent has reported a status of a work of
-// the new store, logs an error. It tells them by their generations, see below. Set
+// neither) has lost its memory if agents hold works of the one before. It deletes none of them
+// and logs an error. It tells them by their generations, see below. Set
 // [Config].Ephemeral to have such works deleted. Agents of this project also notice that the
 // identity in the state file has changed (docs/protocol.md, Source identity).
 //

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"sync"
-	"sync/atomic"
 
 	"go.opentelemetry.io/otel/trace"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -31,8 +30,6 @@ type memory struct {
 
 	identity string          // of this memory; empty: none. Set before the engine runs.
 	since    wire.Generation // the store was made empty when this was the highest generation; 0: unknown
-	// confirmed: an agent has reported a status of a work that is, or was, in this memory.
-	confirmed atomic.Bool
 
 	mu      sync.RWMutex // guards what follows; only the current write changes state, history and changed
 	state   state

@@ -1,8 +1,6 @@
 package source_test
 
 import (
-	"context"
-	"errors"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -13,12 +11,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/workwire/workwire/pkg/source"
-	"github.com/workwire/workwire/pkg/source/delivery"
+	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/test/kit"
 )
 
-// TestNewStore: a source whose store is new, while agents hold works of the one before, ends with
-// an error and deletes nothing, however often it is started and whatever it creates; with the
-// former store it goes on; with Ephemeral it deletes the works.
+// TestNewStore: a source whose store is new, while agents hold works of the one before, goes on
+// and deletes nothing, however often it is started and whatever it creates, so that no cluster can stop it; with the
+// former store it knows them; with Ephemeral it deletes them.
 func TestNewStore(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		dir := t.TempDir()
@@ -33,34 +32,31 @@ func TestNewStore(t *testing.T) {
 		stop()
 		time.Sleep(time.Hour)
 
-		refused := func(options ...func(*source.Config)) {
+		keeps := func(options ...func(*source.Config)) {
 			t.Helper()
 			w.broker.Cut("cluster1")
 			w.broker.Forget("cluster1")
-			c := w.client(options...)
-			err := make(chan error, 1)
-			stop := w.start("Run", func(ctx context.Context) error { err <- c.Run(ctx); return nil })
-			_, _ = c.ManifestWorks("cluster1").Create(t.Context(), configMap("another", "two"), metav1.CreateOptions{})
-			synctest.Wait()
+			var log kit.Log
+			c := w.client(append(options, func(c *source.Config) { c.Logger = log.Logger() })...)
+			stop := w.run(c)
 			w.broker.Restore("cluster1")
 			synctest.Wait()
-			var lost *delivery.UnknownWorksError
-			select {
-			case err := <-err:
-				if !errors.As(err, &lost) || lost.Works != 1 || !strings.Contains(err.Error(), "set Ephemeral") {
-					t.Errorf("Run returns %v", err)
-				}
-			default:
-				t.Error("Run goes on")
+			another := must(t)(c.Apply(t.Context(), inCluster("another", "two")))
+			synctest.Wait()
+			if !applied(must(t)(c.ManifestWorks("cluster1").Get(t.Context(), another.Name, metav1.GetOptions{}))) {
+				t.Error("the source does not go on")
+			}
+			if !strings.Contains(log.String(), "agent holds works of an earlier memory of this source") {
+				t.Errorf("nothing in the log says so: %s", &log)
 			}
 			stop()
 			if _, ok := a.Holds()[uid]; !ok {
 				t.Fatal("the work was deleted")
 			}
 		}
-		refused()
-		refused(store("new"))
-		refused(store("new"))
+		keeps()
+		keeps(store("new"))
+		keeps(store("new"))
 		for _, spec := range a.Specs(uid) {
 			if spec.IsDeletion() {
 				t.Errorf("a deletion was published: %+v", spec)
@@ -140,6 +136,25 @@ func TestLateAgent(t *testing.T) {
 		}
 		if !second.Connected() {
 			t.Error("the source has ended")
+		}
+	})
+}
+
+// TestClaimOfCluster: what one cluster lists ends the delivery to no other one.
+func TestClaimOfCluster(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		c := w.client()
+		w.run(c)
+		evil := w.agent("evil")
+		kit.NoError(t, evil.Send(t.Context(), &wire.SpecResync{
+			Source: "ops", Cluster: "evil", Agent: "a", Versions: []wire.SpecVersion{{UID: wire.UIDFor("ops", "evil", "w"), Generation: 1}},
+		}))
+		synctest.Wait()
+		w.agent("cluster1")
+		must(t)(c.Apply(t.Context(), inCluster("w", "one")))
+		synctest.Wait()
+		if !applied(must(t)(c.ManifestWorks("cluster1").Get(t.Context(), "w", metav1.GetOptions{}))) {
+			t.Error("a work of another cluster is not applied")
 		}
 	})
 }

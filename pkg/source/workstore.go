@@ -52,7 +52,7 @@ func (a storeAdapter) Content(work *workv1.ManifestWork) *workv1.ManifestWork { 
 
 // Unknown decides about a work that an agent holds and the memory does not have.
 func (a storeAdapter) Unknown(held wire.SpecVersion) delivery.UnknownAction {
-	return decideUnknown(held, a.ephemeral, a.since, a.confirmed.Load())
+	return decideUnknown(held, a.ephemeral, a.since)
 }
 
 // WriteDelivery does nothing: the client reports no deliveries.
@@ -61,7 +61,6 @@ func (a storeAdapter) WriteDelivery(context.Context, types.UID) error { return n
 // UpdateStatus stores the status of a work, and removes the work if its deletion is complete.
 func (a storeAdapter) UpdateStatus(ctx context.Context, s *wire.Status) error {
 	return a.modify(ctx, s.UID, func(old, next *storedWork) *change {
-		a.confirmed.Store(true)
 		next.sequences = old.sequences.Add(delivery.NewSession(s.Session), s.Sequence)
 		next.work.Status = s.Status
 		if old.work.DeletionTimestamp != nil && meta.IsStatusConditionTrue(s.Status.Conditions, workv1.WorkDeleted) {

@@ -68,11 +68,6 @@ func openWriter(ctx context.Context, m *memory, s store.Store, source wire.Sourc
 	}
 	m.state.version, m.state.floor = h.Version, max(m.state.floor, h.Floor)
 	m.identity, m.since = h.Identity, h.Since
-	removed := h.Since > 0 && h.Floor > h.Since
-	for _, r := range m.state.works {
-		removed = removed || r.sequences.Newest.ID > 0
-	}
-	m.confirmed.Store(removed)
 	running, stop := context.WithCancel(context.Background())
 	w := &writer{memory: m, store: s, log: log.With("source", source), wake: make(chan struct{}, 1), ended: make(chan struct{}), stop: stop}
 	m.writer = w
@@ -259,11 +254,6 @@ func (w *writer) applyNewer(h store.Header, newer []store.Record) error {
 	changes, err := decodeChanges(&m.state, m.state.version, newer)
 	if err != nil {
 		return err
-	}
-	for _, ch := range changes {
-		if ch.new.sequences.Newest.ID > 0 {
-			m.confirmed.Store(true)
-		}
 	}
 	m.apply(h.Version, changes...)
 	m.mu.Lock()

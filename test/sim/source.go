@@ -2,7 +2,6 @@ package sim
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,7 +13,6 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workclient "github.com/workwire/workwire/pkg/client/clientset/versioned/typed/work/v1"
 	"github.com/workwire/workwire/pkg/source"
-	"github.com/workwire/workwire/pkg/source/delivery"
 	"github.com/workwire/workwire/pkg/wire"
 	"github.com/workwire/workwire/test/sim/kubeapi"
 )
@@ -68,9 +66,7 @@ func (w *World) startSource(ctx context.Context, p *incarnation) error {
 			return err
 		}
 		w.sources.remember(p, client)
-		err = client.Run(ctx)
-		var unknown *delivery.UnknownWorksError
-		if ctx.Err() != nil || err == nil || errors.As(err, &unknown) {
+		if err := client.Run(ctx); ctx.Err() != nil || err == nil {
 			return err
 		}
 		time.Sleep(time.Second)

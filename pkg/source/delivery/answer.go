@@ -1,7 +1,6 @@
 package delivery
 
 import (
-	"fmt"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -25,24 +24,7 @@ const (
 	DeleteUnknown
 	// HoldUnknown answers nothing, so that the agent keeps the work.
 	HoldUnknown
-	// RefuseUnknown ends [Engine.Run] with an [*UnknownWorksError]. None of the works of the
-	// request is answered.
-	RefuseUnknown
 )
-
-// UnknownWorksError is returned by [Engine.Run] when an agent holds works that prove that the
-// source lost its memory, see [RefuseUnknown].
-type UnknownWorksError struct {
-	// Cluster is the cluster of the agent.
-	Cluster wire.ClusterName
-	// Works is the number of such works that it holds.
-	Works int
-}
-
-// Error returns the cluster and the number of works.
-func (e *UnknownWorksError) Error() string {
-	return fmt.Sprintf("cluster %q holds %d works of this source that its store does not know; nothing was deleted", e.Cluster, e.Works)
-}
 
 // resyncAnswer is how a work is answered that an agent lists in a spec resync request, or leaves out (docs/protocol.md, Spec
 // resync); it is a metric label.
@@ -55,7 +37,6 @@ const (
 	sendDeletion      resyncAnswer = "gone"          // the source does not have it
 	letKeep           resyncAnswer = "held"          // the source does not have it, and the agent keeps it
 	postpone          resyncAnswer = "postponed"     // too many deletions wait
-	refuseAll         resyncAnswer = "refused"       // it proves that the source lost its memory: nothing is answered
 )
 
 // listedWork is a work of the source, and what an agent lists of it.
@@ -154,8 +135,6 @@ func (d *core) decideMissing(cluster wire.ClusterName, partial bool, listed []wi
 				u.deleted = true
 			case HoldUnknown:
 				u.answer = letKeep
-			case RefuseUnknown:
-				u.answer = refuseAll
 			}
 		}
 		works = append(works, u)

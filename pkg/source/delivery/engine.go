@@ -157,9 +157,8 @@ type Engine struct {
 	topics  wire.SourceTopics
 	log     *slog.Logger
 	metrics *metrics
-	// identity and fail are set by Run before it starts anything.
+	// identity is set by Run before it starts anything.
 	identity string
-	fail     context.CancelCauseFunc // ends Run with an error
 
 	mu        sync.Mutex
 	core      *core         // guarded by mu
@@ -228,12 +227,12 @@ func New(config Config) (*Engine, error) {
 // but not stored yet are requested again at the next start. Run must be called once, after the
 // WorkStore is complete.
 func (e *Engine) Run(ctx context.Context) error {
-	ctx, e.fail = context.WithCancelCause(ctx)
+	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	defer e.passOn() // what the last ones have done
 	defer e.stopTimer()
 	defer running.Wait()
-	defer e.fail(nil)
+	defer cancel()
 	if err := e.begin(ctx); ctx.Err() != nil {
 		return nil
 	} else if err != nil {
@@ -249,10 +248,6 @@ func (e *Engine) Run(ctx context.Context) error {
 		Received:      func(_ context.Context, m transport.Message) { e.received.Add(m) },
 		Lost:          func(reason error) { e.log.Info("connection lost", "reason", reason) },
 	})
-	var lost *UnknownWorksError
-	if errors.As(context.Cause(ctx), &lost) {
-		err = lost
-	}
 	if err != nil {
 		return fmt.Errorf("source %q: %w", e.config.Source, err)
 	}

@@ -2,7 +2,6 @@ package delivery_test
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"sync/atomic"
 	"testing"
@@ -221,12 +220,10 @@ func TestUnknownWorks(t *testing.T) {
 		action    delivery.UnknownAction
 		published int
 		metadata  bool
-		refused   bool
 	}{
 		"answered": {action: delivery.AnswerUnknown, published: 1},
 		"deleted":  {action: delivery.DeleteUnknown, published: 1, metadata: true},
 		"held":     {action: delivery.HoldUnknown},
-		"refused":  {action: delivery.RefuseUnknown, refused: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			withHarness(t, remembering(), func(b *harness) {
@@ -234,8 +231,7 @@ func TestUnknownWorks(t *testing.T) {
 				a := b.agent("cluster1")
 				stray := held(newWork("cluster1", "stray"), 4, "x")
 				a.Receive(stray)
-				err := make(chan error, 1)
-				b.run("Run", func(ctx context.Context) error { err <- b.engine.Run(ctx); return nil })
+				b.start()
 				a.Resync(t.Context())
 				specs := b.published(stray.UID, c.published)
 				if c.published > 0 && (!specs[0].IsDeletion() || specs[0].NoMetadata == c.metadata || specs[0].SourceIdentity != identity) {
@@ -243,13 +239,6 @@ func TestUnknownWorks(t *testing.T) {
 				}
 				if _, holds := a.Holds()[stray.UID]; holds == (c.published > 0) {
 					t.Errorf("the agent holds the work: %v", holds)
-				}
-				if !c.refused {
-					return
-				}
-				var lost *delivery.UnknownWorksError
-				if e := <-err; !errors.As(e, &lost) || lost.Cluster != "cluster1" || lost.Works != 1 {
-					t.Errorf("Run returns %v", e)
 				}
 			})
 		})

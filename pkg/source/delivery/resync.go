@@ -74,18 +74,10 @@ func (e *Engine) answerSpecResync(r *wire.SpecResync) (unknown []wire.SpecVersio
 		defer e.mu.Unlock()
 		missing = append(missing, e.core.decideMissing(r.Cluster, r.Partial, others, e.config.Works.Unknown)...)
 	})
-	refused := 0
 	for i := range missing {
-		if missing[i].answer == refuseAll {
-			refused++
-		}
 		if missing[i].unknown && !missing[i].held.Probe {
 			unknown = append(unknown, missing[i].held)
 		}
-	}
-	if refused > 0 {
-		e.fail(&UnknownWorksError{Cluster: r.Cluster, Works: refused})
-		return nil
 	}
 	open := e.stateOf(r.Cluster) == ClusterOpen
 	if open {
