@@ -125,15 +125,16 @@ func New(config Config) (*Client, error) {
 	if config.StateFile != "" && config.Store == nil {
 		c.config.Store = file.New(config.StateFile)
 	}
-	connection := config.Transport
-	if _, shared := config.Store.(store.Shared); shared && connection != nil {
-		connection = c.leased(connection)
+	var beforePublish func(context.Context) error
+	if _, shared := config.Store.(store.Shared); shared {
+		beforePublish = func(ctx context.Context) error { return c.lease.Wait(ctx) }
 	}
 	var err error
 	c.engine, err = delivery.New(delivery.Config{
 		Source:         config.SourceID,
 		Topics:         config.Topics,
-		Transport:      connection,
+		Transport:      config.Transport,
+		BeforePublish:  beforePublish,
 		Works:          storeAdapter{c.memory, config.Ephemeral},
 		PublishWorkers: config.PublishWorkers,
 		RepublishAfter: config.RepublishAfter,

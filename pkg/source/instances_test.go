@@ -12,6 +12,7 @@ import (
 	"github.com/workwire/workwire/pkg/ctl/doctor"
 	"github.com/workwire/workwire/pkg/source"
 	"github.com/workwire/workwire/pkg/source/instances"
+	"github.com/workwire/workwire/pkg/source/store"
 	"github.com/workwire/workwire/pkg/transport/config"
 	"github.com/workwire/workwire/pkg/transport/mqtt"
 	"github.com/workwire/workwire/test/kit"
@@ -26,13 +27,13 @@ type program struct {
 	stop     func()
 }
 
-func startProgram(t *testing.T, b *brokertest.Running, clientID string) *program {
+func startProgram(t *testing.T, b *brokertest.Running, clientID string, s store.Store) *program {
 	t.Helper()
 	p := &program{registry: prometheus.NewRegistry(), others: make(chan []instances.Other, 16)}
 	tr, err := mqtt.New(mqtt.Config{ClientID: clientID, Logger: p.log.Logger(), Broker: opsConfig(b)})
 	kit.NoError(t, err)
 	c, err := source.New(source.Config{
-		SourceID: "ops", Topics: topics, Transport: tr, Ephemeral: true, Logger: p.log.Logger(), Registerer: p.registry,
+		SourceID: "ops", Topics: topics, Transport: tr, Store: s, Ephemeral: true, Logger: p.log.Logger(), Registerer: p.registry,
 		InstanceInterval: time.Second, OnOtherInstances: func(others []instances.Other) { p.others <- others },
 	})
 	kit.NoError(t, err)
@@ -68,16 +69,16 @@ func TestTwoProgramsUnderOneSourceID(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := start(t)
-			first := startProgram(t, b, "ops-1")
+			first := startProgram(t, b, "ops-1", nil)
 			for range 3 {
 				first.stop()
-				first = startProgram(t, b, "ops-1")
+				first = startProgram(t, b, "ops-1", nil)
 			}
 			expectPrograms(t, b, doctor.Skipped, "one program publishes as ops: host ")
 			if text := first.log.String(); strings.Contains(text, otherProgram) {
 				t.Errorf("a restart counts as another program:\n%s", text)
 			}
-			second := startProgram(t, b, "ops-2")
+			second := startProgram(t, b, "ops-2", nil)
 			for what, p := range map[string]*program{"the first": first, "the second": second} {
 				if others := p.await(t, what+" notices the other", 1); !strings.HasPrefix(others[0].Program, "host ") || others[0].Since.IsZero() {
 					t.Errorf("%s: got %+v", what, others)
@@ -92,6 +93,20 @@ func TestTwoProgramsUnderOneSourceID(t *testing.T) {
 			first.stop()
 		})
 	}
+}
+
+// TestReplicaAndAnotherProgram: a replica with a shared store and a program without it notice each other; announcements, too, are
+// published with the lease only.
+func TestReplicaAndAnotherProgram(t *testing.T) {
+	b := brokertest.Start(t, broker.Config{Users: []broker.User{{Username: "ops", Password: "secret", Role: acl.Source}}})
+	lease := &validLease{}
+	replica := startProgram(t, b, "ops-1", &sharedStore{lease: lease})
+	if lease.asked.Load() == 0 {
+		t.Error("the replica publishes whoever has the lease")
+	}
+	other := startProgram(t, b, "ops-2", nil)
+	replica.await(t, "the replica notices the other program", 1)
+	other.await(t, "the other program notices the replica", 1)
 }
 
 // expectPrograms has workctl doctor say this about the source id.

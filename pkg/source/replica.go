@@ -6,10 +6,7 @@ import (
 	"fmt"
 	"sync"
 
-	cloudevents "github.com/cloudevents/sdk-go/v2/event"
-
 	"github.com/workwire/workwire/pkg/source/store"
-	"github.com/workwire/workwire/pkg/transport"
 )
 
 // deliver delivers works and statuses until ctx ends; with a shared store, while this client holds
@@ -88,41 +85,4 @@ func unlessEnded(ctx context.Context, err error) error {
 		return nil
 	}
 	return err
-}
-
-// leased returns a transport that publishes only while no other replica can hold the lease.
-func (c *Client) leased(t transport.Transport) transport.Transport {
-	gated := leasedTransport{Transport: t, client: c}
-	if reporter, ok := t.(transport.SubscriberReporter); ok {
-		return leasedReporter{gated, reporter}
-	}
-	return gated
-}
-
-// leasedTransport waits for the lease before each publish.
-type leasedTransport struct {
-	transport.Transport
-	client *Client
-}
-
-// Publish publishes e once the lease is valid.
-func (t leasedTransport) Publish(ctx context.Context, topic string, e cloudevents.Event) error {
-	if err := t.client.lease.Wait(ctx); err != nil {
-		return err
-	}
-	return t.Transport.Publish(ctx, topic, e)
-}
-
-// leasedReporter is a leasedTransport whose broker may say that an event had no subscriber.
-type leasedReporter struct {
-	leasedTransport
-	reporter transport.SubscriberReporter
-}
-
-// PublishReporting publishes e once the lease is valid.
-func (t leasedReporter) PublishReporting(ctx context.Context, topic string, e cloudevents.Event) (nobody bool, err error) {
-	if err := t.client.lease.Wait(ctx); err != nil {
-		return false, err
-	}
-	return t.reporter.PublishReporting(ctx, topic, e)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,13 +19,14 @@ import (
 	"github.com/workwire/workwire/test/kit"
 )
 
-// sharedStore is a store that another replica publishes from. With a fault, it can neither be read nor, after a
+// sharedStore is a store that another replica publishes from, unless it has a lease. With a fault, it can neither be read nor, after a
 // second, be written.
 type sharedStore struct {
 	mu      sync.Mutex
 	header  store.Header
 	records []store.Record
 	fault   error
+	lease   store.Lease // nil: another replica has it
 	changed func(version int64)
 }
 
@@ -70,9 +72,19 @@ func (s *sharedStore) Follow(ctx context.Context, changed func(version int64)) e
 func (s *sharedStore) Removed(context.Context) ([]store.Record, error) { return nil, nil }
 
 func (s *sharedStore) Acquire(ctx context.Context) (store.Lease, error) {
+	if s.lease != nil {
+		return s.lease, nil
+	}
 	<-ctx.Done()
 	return nil, ctx.Err()
 }
+
+// validLease is a lease that lasts, and counts who asks for that.
+type validLease struct{ asked atomic.Int64 }
+
+func (*validLease) Hold(ctx context.Context) error { <-ctx.Done(); return nil }
+
+func (l *validLease) Wait(context.Context) error { l.asked.Add(1); return nil }
 
 func (s *sharedStore) Close() error { return nil }
 

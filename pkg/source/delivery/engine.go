@@ -49,6 +49,9 @@ type Config struct {
 	Topics wire.Topics
 	// Transport connects to the broker; required. [Engine.Run] runs it.
 	Transport transport.Transport
+	// BeforePublish returns nil once this program may publish, and may block until its context ends: nothing is published that
+	// it returns an error for. Optional.
+	BeforePublish func(context.Context) error
 	// Works stores the works of the source; required.
 	Works WorkStore
 
@@ -144,6 +147,9 @@ func (c *Config) setDefaults() error {
 	if c.Sign == nil {
 		c.Sign = func(*cloudevents.Event) error { return nil }
 	}
+	if c.BeforePublish == nil {
+		c.BeforePublish = func(context.Context) error { return nil }
+	}
 	if c.Observe == nil {
 		c.Observe = func(Event) {}
 	}
@@ -213,7 +219,7 @@ func New(config Config) (*Engine, error) {
 		return cluster
 	})
 	e.instances = instances.New(instances.Config{
-		Source: config.Source, Shard: config.Shard, Topics: topics, Transport: config.Transport, Interval: config.InstanceInterval,
+		Source: config.Source, Shard: config.Shard, Topics: topics, Transport: config.Transport, BeforePublish: config.BeforePublish, Interval: config.InstanceInterval,
 		OnChange: func(others []instances.Other) { e.report(InstancesChanged{others}) }, Logger: e.log,
 	}, time.Now())
 	if e.metrics, err = newMetrics(config.Registerer, e); err != nil {

@@ -243,6 +243,9 @@ func (e *Engine) publishEvent(ctx context.Context, topic string, event cloudeven
 	}
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
+	if err := e.config.BeforePublish(ctx); err != nil {
+		return false, err
+	}
 	if t, ok := e.config.Transport.(transport.SubscriberReporter); ok {
 		return t.PublishReporting(ctx, topic, event)
 	}

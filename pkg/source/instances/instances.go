@@ -50,6 +50,8 @@ type Config struct {
 	// Transport publishes the announcements. Nothing is noticed unless it is a
 	// [transport.Subscriber].
 	Transport transport.Transport
+	// BeforePublish returns nil once this program may publish; it is called before each announcement. Optional.
+	BeforePublish func(context.Context) error
 	// Interval is how often the program announces itself while it is alone, three times as often
 	// while it is not. Another program is noticed after about one interval. Default 30 s.
 	Interval time.Duration
@@ -91,6 +93,9 @@ type Watcher struct {
 func New(cfg Config, now time.Time) *Watcher {
 	cfg.Interval = cmp.Or(cfg.Interval, DefaultInterval)
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
+	if cfg.BeforePublish == nil {
+		cfg.BeforePublish = func(context.Context) error { return nil }
+	}
 	if cfg.OnChange == nil {
 		cfg.OnChange = func([]Other) {}
 	}
@@ -227,6 +232,9 @@ func (w *Watcher) subscribe(ctx context.Context) bool {
 }
 
 func (w *Watcher) announce(ctx context.Context) {
+	if w.cfg.BeforePublish(ctx) != nil {
+		return // ctx has ended
+	}
 	w.mu.Lock()
 	message, heardOwn := w.self, w.heardOwn
 	message.Heard = w.others.heard()
