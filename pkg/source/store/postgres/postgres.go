@@ -105,12 +105,13 @@ func (s *Store) Open(ctx context.Context, source wire.SourceID, initial store.He
 	return h, nil
 }
 
-// prepareSource makes the row of the source if there is none, and raises its version.
+// prepareSource makes the row of the source if there is none, and raises its version, which other clients are told.
 func (s *Store) prepareSource(ctx context.Context, tx pgx.Tx, initial store.Header) (store.Header, error) {
 	_, err := tx.Exec(ctx, "INSERT INTO workwire_sources (id, identity, since, version, floor) VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING",
 		s.source, initial.Identity, int64(initial.Since), initial.Version, int64(initial.Floor))
 	if err == nil {
-		_, err = tx.Exec(ctx, "UPDATE workwire_sources SET version = greatest(version, $2) WHERE id = $1", s.source, initial.Version)
+		_, err = tx.Exec(ctx, "WITH raised AS (UPDATE workwire_sources SET version = $2 WHERE id = $1 AND version < $2 RETURNING version) "+
+			"SELECT pg_notify($3, version::text) FROM raised", s.source, initial.Version, channel(s.source))
 	}
 	if err == nil {
 		_, err = tx.Exec(ctx, "INSERT INTO workwire_leases (source, epoch, expires) VALUES ($1, 0, '-infinity') ON CONFLICT DO NOTHING", s.source)

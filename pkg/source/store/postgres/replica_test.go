@@ -135,7 +135,7 @@ func testLease(t *testing.T, server *postgreskit.Server, database string) {
 	}
 }
 
-// testTwo: both replicas read and write, the watches of both see statuses, and when the one that
+// testTwo: both replicas know each other's resourceVersions, read and write, the watches of both see statuses, and when the one that
 // publishes stops, the other one does.
 func testTwo(t *testing.T, server *postgreskit.Server, database string) {
 	broker := memory.NewBroker()
@@ -146,6 +146,10 @@ func testTwo(t *testing.T, server *postgreskit.Server, database string) {
 	inB := b.ManifestWorks(storetest.Cluster)
 	list, err := inB.List(t.Context(), metav1.ListOptions{})
 	kit.NoError(t, err)
+	kit.Eventually(t, "a knows the resourceVersion that b has begun with", func() error {
+		_, err := a.ManifestWorks(storetest.Cluster).List(t.Context(), metav1.ListOptions{ResourceVersion: list.ResourceVersion})
+		return err
+	})
 	watching, err := inB.Watch(t.Context(), metav1.ListOptions{ResourceVersion: list.ResourceVersion})
 	kit.NoError(t, err)
 	defer watching.Stop()
