@@ -239,6 +239,9 @@ func TestFaults(t *testing.T) {
 }
 
 func testFault(t *testing.T, f fault, change func(*world)) {
+	if f.name == brokerDisk || f.name == agentDisk {
+		kit.NewDisk(t, diskSize) // leaves the test out where there can be none
+	}
 	w := newWorld(t, 1, change)
 	for range 6 {
 		w.change()
@@ -254,6 +257,11 @@ func TestSoak(t *testing.T) {
 	if *soak == 0 {
 		t.Skip("runs with -soak, see make soak")
 	}
+	t.Cleanup(func() {
+		if t.Skipped() {
+			t.Error("a fault has ended it, and left out those that would have followed")
+		}
+	})
 	if *seed == 0 {
 		*seed = rand.Uint64N(1_000_000)
 	}
