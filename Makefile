@@ -77,7 +77,7 @@ vulnerabilities: ## Look for known vulnerabilities with govulncheck. Says so whe
 	@hack/vulnerabilities.sh
 
 .PHONY: unit
-unit: ## Run the tests of the packages whose tests start no other program, 2 minutes.
+unit: ## Run the tests of the packages whose tests start nothing of bin/, and no PostgreSQL, 2 minutes.
 	@hack/test.sh --unit
 
 .PHONY: test

@@ -3,7 +3,7 @@
 # which program. make test runs it. make check runs it with --all: with the race detector where the tests run our
 # code, and no program left out; with TESTED=1, which says that make test has passed here without those programs, what
 # would run once more in the same way is left out. Then it runs it with --alone: hostile clients, which measures time, and a minute
-# of random faults. make unit runs it with --unit: the packages whose tests start no other program.
+# of random faults. make unit runs it with --unit: the packages whose tests start nothing of bin/, and no PostgreSQL.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 mode=${1:-}
