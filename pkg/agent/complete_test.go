@@ -194,6 +194,39 @@ func TestMixedCompletion(t *testing.T) {
 	w.data("a", "")
 }
 
+// A new work is applied although its Job is there and finished: another work's, which may be deleted.
+func TestNewWorkOfACompletedJob(t *testing.T) {
+	w, works := start(t)
+	w.Create(works, w.jobWork("one"))
+	w.Is(works, "one", "Applied=True", "Complete=True")
+	two := w.jobWork("two")
+	two.Spec.Workload.Manifests = append(two.Spec.Workload.Manifests, w.work("", configMap("b", "1")).Spec.Workload.Manifests...)
+	w.Create(works, two)
+	w.data("b", "1")
+	w.Is(works, "two", "Applied=True", "Available=True", "Complete=True")
+	w.names("two", "b", "once")
+	w.remove(works, "one")
+	w.Is(works, "two", "Applied=True", "Available=True", "Complete=True")
+	if _, err := w.cluster.BatchV1().Jobs(w.namespace).Get(w.Context(), "once", metav1.GetOptions{}); err != nil {
+		t.Error(err)
+	}
+}
+
+// A spec with a rule that its object meets already is applied, and complete then.
+func TestRuleThatIsMetAlready(t *testing.T) {
+	w, works := start(t)
+	w.deploy(works, "web", configMap("a", "1"))
+	w.Change(works, "web", func(work *workv1.ManifestWork) {
+		work.Spec = w.completing("web", "true", configMap("a", "1"), configMap("b", "1")).Spec
+	})
+	w.data("b", "1")
+	w.Is(works, "web", "Applied=True", "Available=True", "Complete=True")
+	w.change(works, "web", configMap("a", "2"), configMap("b", "2"))
+	w.Is(works, "web", "Applied=True", "Complete=True")
+	w.data("a", "1")
+	w.data("b", "1")
+}
+
 // A rule must not have the name of a condition that the agent sets.
 func TestRuleNamedApplied(t *testing.T) {
 	w, works := start(t)

@@ -29,38 +29,45 @@ func TestCompleted(t *testing.T) {
 		observed observed
 		was      bool
 	}
+	applied, changed, none := reconciliation{known: &workv1.AppliedManifestWork{}}, reconciliation{known: &workv1.AppliedManifestWork{}, changed: true}, reconciliation{changed: true}
 	for name, c := range map[string]struct {
+		rec       reconciliation
 		manifests []manifest
 		complete  []bool
 		work      bool
 	}{
-		"no rules":                          {[]manifest{{nil, seen(), true}}, []bool{false}, false},
-		"a rule for something else":         {[]manifest{{other, seen(), true}}, []bool{false}, false},
-		"a rule that gives nothing":         {[]manifest{{wellKnown, seen(), true}}, []bool{false}, false},
-		"complete":                          {[]manifest{{rule, seen("True"), false}}, []bool{true}, true},
-		"not complete":                      {[]manifest{{rule, seen("False"), false}}, []bool{false}, false},
-		"turned false":                      {[]manifest{{rule, seen("False"), true}}, []bool{false}, false},
-		"turned unknown":                    {[]manifest{{rule, seen("Unknown"), true}}, []bool{false}, false},
-		"cleaned up":                        {[]manifest{{rule, gone, true}}, []bool{true}, true},
-		"not seen":                          {[]manifest{{rule, unknown, true}}, []bool{true}, true},
-		"never was":                         {[]manifest{{rule, gone, false}}, []bool{false}, false},
-		"the rule has gone":                 {[]manifest{{nil, gone, true}}, []bool{false}, false},
-		"one of two":                        {[]manifest{{rule, gone, true}, {rule, seen("False"), false}}, []bool{true, false}, false},
-		"both":                              {[]manifest{{rule, gone, true}, {rule, seen("True"), false}}, []bool{true, true}, true},
-		"those without a rule do not count": {[]manifest{{nil, seen(), false}, {rule, seen("True"), false}}, []bool{false, true}, true},
+		"no rules":                          {applied, []manifest{{nil, seen(), true}}, []bool{false}, false},
+		"a rule for something else":         {applied, []manifest{{other, seen(), true}}, []bool{false}, false},
+		"a rule that gives nothing":         {applied, []manifest{{wellKnown, seen(), true}}, []bool{false}, false},
+		"complete":                          {applied, []manifest{{rule, seen("True"), false}}, []bool{true}, true},
+		"not complete":                      {applied, []manifest{{rule, seen("False"), false}}, []bool{false}, false},
+		"turned false":                      {applied, []manifest{{rule, seen("False"), true}}, []bool{false}, false},
+		"turned unknown":                    {applied, []manifest{{rule, seen("Unknown"), true}}, []bool{false}, false},
+		"cleaned up":                        {applied, []manifest{{rule, gone, true}}, []bool{true}, true},
+		"not seen":                          {applied, []manifest{{rule, unknown, true}}, []bool{true}, true},
+		"never was":                         {applied, []manifest{{rule, gone, false}}, []bool{false}, false},
+		"the rule has gone":                 {applied, []manifest{{nil, gone, true}}, []bool{false}, false},
+		"one of two":                        {applied, []manifest{{rule, gone, true}, {rule, seen("False"), false}}, []bool{true, false}, false},
+		"both":                              {applied, []manifest{{rule, gone, true}, {rule, seen("True"), false}}, []bool{true, true}, true},
+		"those without a rule do not count": {applied, []manifest{{nil, seen(), false}, {rule, seen("True"), false}}, []bool{false, true}, true},
+		"another spec, complete":            {changed, []manifest{{rule, seen("True"), false}}, []bool{false}, false},
+		"another spec, was complete":        {changed, []manifest{{rule, seen("True"), true}}, []bool{true}, true},
+		"another spec, turned false":        {changed, []manifest{{rule, seen("False"), true}}, []bool{false}, false},
+		"another spec, cleaned up":          {changed, []manifest{{rule, gone, true}}, []bool{true}, true},
+		"nothing applied, complete":         {none, []manifest{{rule, seen("True"), true}}, []bool{false}, false},
+		"nothing applied, cleaned up":       {none, []manifest{{rule, gone, true}}, []bool{true}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var manifests []strategy.Manifest
-			var all []observed
+			rec := c.rec
 			var before []bool
 			for i, m := range c.manifests {
-				manifests = append(manifests, strategy.Manifest{
+				rec.manifests = append(rec.manifests, strategy.Manifest{
 					Meta:           workv1.ManifestResourceMeta{Ordinal: int32(i), Version: "v1", Kind: "ConfigMap"},
 					ConditionRules: m.rules,
 				})
-				all, before = append(all, m.observed), append(before, m.was)
+				rec.observed, before = append(rec.observed, m.observed), append(before, m.was)
 			}
-			got := completed(manifests, all, func(meta workv1.ManifestResourceMeta) bool { return before[meta.Ordinal] })
+			got := rec.completed(func(meta workv1.ManifestResourceMeta) bool { return before[meta.Ordinal] })
 			if !slices.Equal(got.Manifests, c.complete) || got.Work != c.work {
 				t.Errorf("got %+v, want %v and %v", got, c.complete, c.work)
 			}

@@ -53,9 +53,7 @@ func (r *Reconciler) prepare(ctx context.Context, logger *slog.Logger, e *entry,
 	r.watch(e, interest{objects: rec.followed(), named: rec.namedRefs(), account: rec.account})
 	wasComplete := condition.WasComplete(&rec.previous)
 	rec.observed = r.observe(ctx, rec, wasComplete)
-	rec.complete = completed(rec.manifests, rec.observed, func(m workv1.ManifestResourceMeta) bool {
-		return rec.withholds(int(m.Ordinal)) == nil && wasComplete(m)
-	})
+	rec.complete = rec.completed(wasComplete)
 	rec.complete.Work = rec.complete.Work && (known == nil || rec.order.finished())
 	if r.Table.testAndClear(&e.retry) {
 		e.history.refused = nil
