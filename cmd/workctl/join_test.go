@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -34,16 +35,23 @@ func TestTokens(t *testing.T) {
 		t.Helper()
 		return run(t.Context(), t, append(args, "--kubeconfig="+plane.Kubeconfig)...)
 	}
-	// The Lease of the hub says where it looks for tokens.
+	// The newest Lease of a hub says where it looks for tokens, here of one of several.
 	hub := plane.Namespace(t, "hub")
-	_, err := kubernetes.NewForConfigOrDie(plane.REST()).CoordinationV1().Leases(hub).Create(t.Context(), &coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Name: clusterv1.HubPresenceLeaseName}, Spec: coordinationv1.LeaseSpec{RenewTime: new(metav1.NowMicro())},
-	}, metav1.CreateOptions{})
-	kit.NoError(t, err)
-	t.Cleanup(func() {
-		kit.NoError(t, kubernetes.NewForConfigOrDie(plane.REST()).CoordinationV1().Leases(hub).Delete(context.Background(), clusterv1.HubPresenceLeaseName, metav1.DeleteOptions{}))
-	})
-	_, err = run(t.Context(), t, "certs", "ensure", "--config="+in("list.yaml"))
+	for lease, of := range map[string]struct {
+		namespace string
+		renewed   time.Time
+	}{
+		clusterv1.HubPresenceLeaseName:                       {plane.Namespace(t, "former-hub"), time.Now().Add(-time.Hour)},
+		clusterv1.HubPresenceLease("work-hub-hub1-0a1b2c3d"): {hub, time.Now()},
+	} {
+		leases := kubernetes.NewForConfigOrDie(plane.REST()).CoordinationV1().Leases(of.namespace)
+		_, err := leases.Create(t.Context(), &coordinationv1.Lease{
+			ObjectMeta: metav1.ObjectMeta{Name: lease}, Spec: coordinationv1.LeaseSpec{RenewTime: new(metav1.NewMicroTime(of.renewed))},
+		}, metav1.CreateOptions{})
+		kit.NoError(t, err)
+		t.Cleanup(func() { kit.NoError(t, leases.Delete(context.Background(), lease, metav1.DeleteOptions{})) })
+	}
+	_, err := run(t.Context(), t, "certs", "ensure", "--config="+in("list.yaml"))
 	kit.NoError(t, err)
 	write("hub1.yaml", fmt.Sprintf("brokerHost: broker.example.com:8883\ncaFile: %s\n"+
 		"topics: {sourceEvents: sources/hub1/clusters/+/sourceevents, agentEvents: sources/hub1/clusters/+/agentevents}\n", in("hub1/ca.crt")))

@@ -32,7 +32,7 @@ func tokenCommand(o *cli.Options) *cobra.Command {
 			return nil, err
 		}
 		if namespace == "" {
-			namespace = reader.HubNamespace(ctx, nil)
+			namespace = reader.HubNamespace(ctx)
 		}
 		return reader.Kube.CoreV1().Secrets(namespace), nil
 	}

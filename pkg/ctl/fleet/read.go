@@ -239,10 +239,13 @@ func (r *Reader) Leases(ctx context.Context, cluster *clusterv1.ManagedCluster) 
 	})
 }
 
-// HubNamespace returns the namespace in which the hub that serves cluster, nil for the only hub, has its Leases and looks for tokens; if no
+// HubNamespace returns the namespace in which the hub, or all of several, have their Leases and look for tokens; if no
 // Lease can be read, that of a hub that is not in a pod.
-func (r *Reader) HubNamespace(ctx context.Context, cluster *clusterv1.ManagedCluster) string {
-	if presence, _ := r.Leases(ctx, cluster); presence != nil {
+func (r *Reader) HubNamespace(ctx context.Context) string {
+	presence := newest(r.leases(ctx, metav1.ListOptions{}), func(l *coordinationv1.Lease) bool {
+		return l.Name == clusterv1.HubPresenceLeaseName || strings.HasPrefix(l.Name, clusterv1.HubPresenceLeaseName+".") // of one of several
+	})
+	if presence != nil {
 		return presence.Namespace
 	}
 	return leader.DefaultNamespace
@@ -250,10 +253,14 @@ func (r *Reader) HubNamespace(ctx context.Context, cluster *clusterv1.ManagedClu
 
 // leasesNamed returns the Leases of this name that the user may read.
 func (r *Reader) leasesNamed(ctx context.Context, name string) []coordinationv1.Lease {
-	named := metav1.ListOptions{FieldSelector: "metadata.name=" + name}
-	found, err := r.Kube.CoordinationV1().Leases("").List(ctx, named)
+	return r.leases(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name})
+}
+
+// leases returns those of the Leases that the user may read.
+func (r *Reader) leases(ctx context.Context, which metav1.ListOptions) []coordinationv1.Lease {
+	found, err := r.Kube.CoordinationV1().Leases("").List(ctx, which)
 	if err != nil {
-		found, err = r.Kube.CoordinationV1().Leases(hubNamespace).List(ctx, named)
+		found, err = r.Kube.CoordinationV1().Leases(hubNamespace).List(ctx, which)
 	}
 	if err != nil {
 		return nil

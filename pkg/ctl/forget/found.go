@@ -63,7 +63,7 @@ func Find(ctx context.Context, reader *fleet.Reader, cluster, hubNamespace strin
 		return nil, cli.APIError("get the cluster "+cluster, err)
 	}
 	if hubNamespace == "" {
-		f.hubNamespace = reader.HubNamespace(ctx, f.Cluster)
+		f.hubNamespace = reader.HubNamespace(ctx)
 	}
 	namespace, err := reader.Kube.CoreV1().Namespaces().Get(ctx, cluster, metav1.GetOptions{})
 	switch {
