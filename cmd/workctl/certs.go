@@ -282,7 +282,7 @@ func required(flags ...flag) []error {
 var nextActions = map[certificates.Step]string{
 	certificates.Trust: "next: distribute ca.crt to all users and ca.crl to brokers; when all have them, continue with --step=issue",
 	certificates.Issue: "next: distribute all certificates to their users; when all have them, continue with --step=drop",
-	certificates.Drop:  "next: distribute ca.crt to all users; after that, no user accepts the previous authority",
+	certificates.Drop:  "next: distribute ca.crt to all users, and what was issued to its users; after that, no user accepts the previous authority",
 }
 
 func rotateCommand(o *cli.Options) *cobra.Command {

@@ -1,9 +1,11 @@
 package certificates
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math/big"
+	"slices"
 	"time"
 )
 
@@ -25,17 +27,25 @@ const (
 func (m *Manager) Rotate(step Step) (Report, error) {
 	var report Report
 	err := m.withAuthorities(false, func(a *authorities) error {
-		done, err := m.rotate(a, step)
+		done, err := m.rotate(a, step, &report)
 		if err != nil {
 			return err
 		}
-		report.Authority = done
-		return m.ensure(a, nil, &report)
+		before := report.Outcomes
+		report = Report{Authority: done}
+		err = m.ensure(a, nil, &report)
+		for _, b := range before { // what the step has issued is kept now
+			if i := slices.IndexFunc(report.Outcomes, func(o Outcome) bool { return o.Name == b.Name }); i >= 0 {
+				report.Outcomes[i].RenewalReason = cmp.Or(report.Outcomes[i].RenewalReason, b.RenewalReason)
+			}
+		}
+		return err
 	})
 	return report, err
 }
 
-func (m *Manager) rotate(a *authorities, step Step) (done string, err error) {
+// rotate takes the step itself. What it issues, for a step that needs it, is in report.
+func (m *Manager) rotate(a *authorities, step Step, report *Report) (done string, err error) {
 	switch {
 	case step == Trust && a.former != nil:
 		return "", errors.New("the last step of a replacement is missing: run --step=drop first")
@@ -57,8 +67,7 @@ func (m *Manager) rotate(a *authorities, step Step) (done string, err error) {
 		return "", errors.New("the next authority does not issue yet: run --step=issue first")
 	case step == Drop && a.former != nil:
 		// Holders of a certificate of the previous authority would be refused.
-		var report Report
-		if err := m.ensure(a, nil, &report); err != nil {
+		if err := m.ensure(a, nil, report); err != nil {
 			return "", err
 		}
 		done = a.former.cert.Subject.CommonName + " is no longer trusted, its key is deleted"
