@@ -16,9 +16,9 @@ import (
 
 // standing is how a work is for those that depend on it. It is kept only while one does.
 type standing struct {
-	of      *inbox.Entry // nil: not known
-	unready string       // why it is not ready, such as "is not applied"; empty if it is
-	cycle   bool         // it depends on itself
+	of      *workv1.Manifest // see specOf; nil: not known
+	unready string           // why it is not ready, such as "is not applied"; empty if it is
+	cycle   bool             // it depends on itself
 }
 
 // depend replaces the names that e depends on. Those that nobody has depended on are reconciled, so that their standing is known.
@@ -145,18 +145,22 @@ func (r *Reconciler) unreadyWork(source wire.SourceID, name string) string {
 		return "has a spec that is refused"
 	}
 	is := r.Table.standingOf(r.naming.name(source, name))
-	if is.of != work {
+	if !work.HasSpec() || is.of != specOf(work) {
 		return "is not applied"
 	}
 	return is.unready
 }
+
+// specOf identifies the spec of a work, which has one. The entries of a work share it while only
+// what is known of its source changes.
+func specOf(work *inbox.Entry) *workv1.Manifest { return &work.Spec.Workload.Manifests[0] }
 
 // noteStanding tells the works that depend on rec how it is.
 func (r *Reconciler) noteStanding(ctx context.Context, rec *reconciliation) {
 	if !r.Table.dependedOn(rec.entry.name) {
 		return
 	}
-	is := standing{of: rec.work, cycle: rec.history().cycle != ""}
+	is := standing{of: specOf(rec.work), cycle: rec.history().cycle != ""}
 	for i := range rec.manifests {
 		if rec.applyError(i) != nil || rec.order.waits(i) {
 			is.unready = "is not applied"
