@@ -126,19 +126,38 @@ func TestForeignChangesAreUndone(t *testing.T) {
 
 func TestDeletionWaitsForFinalizers(t *testing.T) {
 	w, works := start(t)
-	w.deploy(works, "web", configMap("free", "1"), held(configMap("held", "1")))
+	twice := strings.Replace(held(configMap("held", "1")), `["`, `["test.workwire.dev/too", "`, 1)
+	w.deploy(works, "web", configMap("free", "1"), twice)
 	w.Delete(works, "web")
 	w.data("free", "")
 	work := w.Is(works, "web", "Deleting=True", "Available=False")
 	if c := meta.FindStatusCondition(work.Status.Conditions, "Available"); c.Message != "1 of 2 resources are not available" {
 		t.Errorf("Available says %q", c.Message)
 	}
-	kit.Await(w, works, "web", "names the finalizer that holds it", func(work *workv1.ManifestWork) bool {
-		c := meta.FindStatusCondition(work.Status.Conditions, workv1.WorkDeleting)
-		return c.Message == "ManifestWork is being deleted; ConfigMap "+w.namespace+"/held waits for its finalizers test.workwire.dev/hold"
-	})
+	says := func(finalizers string) *workv1.ManifestWork {
+		return kit.Await(w, works, "web", "names the finalizers that hold it", func(work *workv1.ManifestWork) bool {
+			c := meta.FindStatusCondition(work.Status.Conditions, workv1.WorkDeleting)
+			return c.Message == "ManifestWork is being deleted; ConfigMap "+w.namespace+"/held waits for its finalizers "+finalizers
+		})
+	}
+	says("test.workwire.dev/too, test.workwire.dev/hold")
 	if amw := w.names("web", "held"); amw.DeletionTimestamp == nil {
 		t.Error("the AppliedManifestWork is not being deleted")
+	}
+
+	w.stop()
+	w.patch("held", `{"metadata":{"finalizers":["test.workwire.dev/hold"]}}`)
+	w.agent() // without state
+	work = says("test.workwire.dev/hold")
+	if c := meta.FindStatusCondition(work.Status.Conditions, "Available"); c == nil || c.Message != "1 of 2 resources are not available" {
+		t.Errorf("after a restart, Available is %+v", c)
+	}
+	for _, manifest := range append(work.Status.ResourceStatus.Manifests, workv1.ManifestCondition{Conditions: work.Status.Conditions}) {
+		for _, c := range manifest.Conditions {
+			if c.Reason == "" {
+				t.Errorf("after a restart, %s has no reason", c.Type)
+			}
+		}
 	}
 	w.patch("held", `{"metadata":{"finalizers":null}}`)
 	w.Gone(works, "web")

@@ -173,6 +173,7 @@ func WithDeleted(status workv1.ManifestWorkStatus, cluster string, now metav1.Ti
 // DeletingStatus returns the status of a work that is being deleted: the previous one with
 // Deleting, and with Available according to presence: Present, Missing, Forbidden, or Unresolved,
 // which does not change a manifest. Forbidden removes what the manifest's object has contributed.
+// Conditions without a reason are removed: previous may be what is left of a status after a restart.
 func DeletingStatus(previous workv1.ManifestWorkStatus, generation int64, presence func(workv1.ManifestResourceMeta) Presence, now metav1.Time) workv1.ManifestWorkStatus {
 	status := *previous.DeepCopy()
 	meta.RemoveStatusCondition(&status.Conditions, workv1.WorkDeletionHeld)
@@ -198,6 +199,11 @@ func DeletingStatus(previous workv1.ManifestWorkStatus, generation int64, presen
 	for _, c := range conditions {
 		c.LastTransitionTime = now
 		meta.SetStatusCondition(&status.Conditions, c)
+	}
+	unexplained := func(c metav1.Condition) bool { return c.Reason == "" }
+	status.Conditions = slices.DeleteFunc(status.Conditions, unexplained)
+	for i := range entries {
+		entries[i].Conditions = slices.DeleteFunc(entries[i].Conditions, unexplained)
 	}
 	return status
 }

@@ -28,14 +28,14 @@ func (r *Reconciler) remove(ctx context.Context, logger *slog.Logger, e *entry, 
 	account, _ := executor.AccountOf(work.Spec.Executor)
 	r.watch(e, interest{objects: e.interest.objects, account: account})
 	if amw, exists := r.Applied.Get(e.name); exists {
-		recheck := r.reportRemoving(ctx, work)
+		recheck := r.reportRemoving(ctx, logger, work, amw)
 		deleting, err := r.Applied.Delete(ctx, amw)
 		if err != nil && !apierrors.IsNotFound(err) {
 			return 0, err
 		}
 		if deleting != nil {
 			after, done, err := r.removeResources(ctx, logger, e, deleting, &work.Spec)
-			recheck = sooner(recheck, r.reportRemoving(ctx, work))
+			recheck = sooner(recheck, r.reportRemoving(ctx, logger, work, amw))
 			if err != nil || !done {
 				return sooner(after, recheck), err
 			}

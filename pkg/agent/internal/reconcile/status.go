@@ -3,6 +3,7 @@ package reconcile
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -75,12 +76,12 @@ func (r *Reconciler) reportStatus(ctx context.Context, rec *reconciliation) (sta
 	return status, true
 }
 
-// reportRemoving reports which objects of a deleted work still exist. It returns after how long to
-// do so again, 0 for when something changes.
-func (r *Reconciler) reportRemoving(ctx context.Context, work *inbox.Entry) (recheck time.Duration) {
+// reportRemoving reports which objects of a deleted work, of which there is amw, still exist. It
+// returns after how long to do so again, 0 for when something changes.
+func (r *Reconciler) reportRemoving(ctx context.Context, logger *slog.Logger, work *inbox.Entry, amw *workv1.AppliedManifestWork) (recheck time.Duration) {
 	presence := r.removingPresence(ctx, work, &recheck)
 	var held []condition.Held
-	status := condition.DeletingStatus(r.lastStatus(work), int64(work.Generation), func(m workv1.ManifestResourceMeta) condition.Presence {
+	status := condition.DeletingStatus(r.previousStatus(logger, work, amw), int64(work.Generation), func(m workv1.ManifestResourceMeta) condition.Presence {
 		if m.Resource == "" {
 			return condition.Unresolved
 		}
