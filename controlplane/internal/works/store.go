@@ -2,6 +2,7 @@ package works
 
 import (
 	"context"
+	"fmt"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver"
@@ -22,6 +23,7 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/storage"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+	"sigs.k8s.io/structured-merge-diff/v6/typed"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
@@ -136,12 +138,25 @@ func (s *served) manageFields(known *apiextensionsv1.CustomResourceDefinition, s
 		return err
 	}
 	for scope, strategy := range map[*handlers.RequestScope]rest.ResetFieldsStrategy{&s.scope: written, &s.statusScope: reported} {
-		if scope.FieldManager, err = managedfields.NewDefaultFieldManager(converter, scheme, scheme, scheme, kind, workv1.GroupVersion,
+		if scope.FieldManager, err = managedfields.NewDefaultFieldManager(calmly{converter}, scheme, scheme, scheme, kind, workv1.GroupVersion,
 			scope.Subresource, fieldpath.NewExcludeFilterSetMap(strategy.GetResetFields())); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// calmly converts works, and returns an error for one that it cannot read, where API machinery panics.
+type calmly struct{ managedfields.TypeConverter }
+
+// ObjectToTyped returns a work as those who keep account of fields take it.
+func (c calmly) ObjectToTyped(object runtime.Object, options ...typed.ValidationOptions) (value *typed.TypedValue, err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			err = fmt.Errorf("reading a work: %v", cause)
+		}
+	}()
+	return c.TypeConverter.ObjectToTyped(object, options...)
 }
 
 // withCodec stores custom resources as another codec writes them.

@@ -93,15 +93,17 @@ func fieldsOf(names ...string) map[fieldpath.APIVersion]*fieldpath.Set {
 }
 
 // canonical writes manifests as an API server writes what it knows no type of: keys in order, each once. Two texts of one
-// manifest are then equal, and no new generation. Those that are as before are left alone.
+// manifest are then equal, and no new generation. Those that are as before are left alone. One that nobody could read,
+// because of the number 1e400 for example, becomes its text, which is no object and so not valid.
 func canonical(manifests, before []workv1.Manifest) {
 	for i := range manifests {
-		if i < len(before) && bytes.Equal(manifests[i].Raw, before[i].Raw) {
+		raw := manifests[i].Raw
+		if len(raw) == 0 || i < len(before) && bytes.Equal(raw, before[i].Raw) {
 			continue
 		}
 		var content any
-		if json.Unmarshal(manifests[i].Raw, &content) != nil {
-			continue
+		if json.Unmarshal(raw, &content) != nil {
+			content = string(raw)
 		}
 		if text, err := stdjson.Marshal(content); err == nil {
 			manifests[i].Raw = text

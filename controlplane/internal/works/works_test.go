@@ -82,7 +82,8 @@ func TestCanonical(t *testing.T) {
 		{"large numbers", "", `{"a":9007199254740993}`, `{"a":9007199254740993}`},
 		{"as before", `{"b":1, "a":2}`, `{"b":1, "a":2}`, `{"b":1, "a":2}`},
 		{"other text of the same", `{"a":2,"b":1}`, `{"b":1,"a":2}`, `{"a":2,"b":1}`},
-		{"no JSON", "", `{`, `{`},
+		{"a number that nobody can read", "", `{"a":1e400}`, `"{\"a\":1e400}"`},
+		{"unreadable as before", `{"a":1e400}`, `{"a":1e400}`, `{"a":1e400}`},
 		{"nothing", "", ``, ``},
 	} {
 		manifests, before := manifest(test.text), []workv1.Manifest(nil)
