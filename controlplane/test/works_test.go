@@ -36,6 +36,12 @@ const (
 // named is object with another name.
 func named(name string) string { return strings.Replace(object, "NAME", name, 1) }
 
+// withRule is named with a condition rule that misspells two fields.
+func withRule(name string) string {
+	return strings.Replace(named(name), `"spec":{`, `"spec":{"manifestConfigs":[{"resourceIdentifier":{"resource":"configmaps","name":"x"},"conditionRules":[`+
+		`{"type":"CEL","condition":"Complete","celExpression":["false"],"celExpressions":["true"],"mesage":"x"}]}],`, 1)
+}
+
 func withStatus(status string) string {
 	return `{"apiVersion":"work.open-cluster-management.io/v1","kind":"ManifestWork","metadata":{"name":"a","resourceVersion":"CURRENT"},"status":` + status + `}`
 }
@@ -55,6 +61,8 @@ var steps = []step{
 	{method: "POST", body: everyDefault},
 	{method: "POST", body: strings.Replace(named("empty"), `"manifests":[`, `"manifests":[],"were":[`, 1)},
 	{method: "POST", path: "?fieldValidation=Strict", body: strings.Replace(named("strict"), `"spec":{`, `"spec":{"more":1,`, 1)},
+	{method: "POST", path: "?fieldValidation=Strict", body: withRule("strict-rule")},
+	{method: "POST", body: withRule("warned-rule")},
 	{method: "POST", path: "?fieldValidation=Ignore", body: strings.Replace(named("pruned"), `"spec":{`, `"spec":{"more":1,`, 1)},
 	{method: "POST", body: strings.Replace(named("enum"), `"spec":{`, `"spec":{"deleteOption":{"propagationPolicy":"Perhaps"},`, 1)},
 	{method: "POST", body: strings.Replace(named("rule"), `"spec":{`, `"spec":{"executor":{"subject":{"type":"ServiceAccount"}},`, 1)},

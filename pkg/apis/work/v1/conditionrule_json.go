@@ -7,23 +7,23 @@ import (
 	kubejson "k8s.io/apimachinery/pkg/util/json"
 )
 
-// UnmarshalJSON decodes a rule whose celExpressions are strings, or objects that hold the string in
-// their field expression: both forms are in use, and both become strings. Any other item becomes
-// its own JSON text: as a CEL literal it is not a bool, so that the rule reports the error. An
-// error here would make the whole list of works unreadable.
-func (r *ConditionRule) UnmarshalJSON(data []byte) error {
-	type fields ConditionRule // without this method
-	in := struct {
-		*fields        `json:",inline"`
-		CelExpressions []json.RawMessage `json:"celExpressions"`
-	}{fields: (*fields)(r)}
+// CelExpressions are the texts of expressions.
+// +kubebuilder:validation:items:Type=""
+// +kubebuilder:validation:items:XPreserveUnknownFields
+type CelExpressions []string
 
-	*r = ConditionRule{}
-	if err := kubejson.Unmarshal(data, &in); err != nil {
+// UnmarshalJSON decodes items that are strings, or objects that hold the string in their field
+// expression: both forms are in use, and both become strings. Any other item becomes its own JSON
+// text: as a CEL literal it is not a bool, so that the rule reports the error. An error here would
+// make the whole list of works unreadable.
+func (e *CelExpressions) UnmarshalJSON(data []byte) error {
+	var items []json.RawMessage
+	if err := kubejson.Unmarshal(data, &items); err != nil {
 		return err
 	}
-	for _, item := range in.CelExpressions {
-		r.CelExpressions = append(r.CelExpressions, celExpression(item))
+	*e = nil
+	for _, item := range items {
+		*e = append(*e, celExpression(item))
 	}
 	return nil
 }

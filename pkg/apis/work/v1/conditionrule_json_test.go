@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	kubejson "k8s.io/apimachinery/pkg/util/json"
+	strictjson "sigs.k8s.io/json"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
@@ -16,7 +17,7 @@ func TestConditionRuleExpressions(t *testing.T) {
 		json string
 		want []string
 	}{
-		"none":               {`{"type":"CEL"}`, nil},
+		"none":               {`{"type":"CEL","celExpressions":[]}`, nil},
 		"null":               {`{"type":"CEL","celExpressions":null}`, nil},
 		"strings":            {`{"type":"CEL","celExpressions":["a","", "b > 1"]}`, []string{"a", "", "b > 1"}},
 		"objects":            {`{"type":"CEL","celExpressions":[{"expression":"a"},{"expression":""}]}`, []string{"a", ""}},
@@ -31,7 +32,7 @@ func TestConditionRuleExpressions(t *testing.T) {
 			for decoder, unmarshal := range map[string]func([]byte, any) error{
 				"encoding/json": json.Unmarshal, "apimachinery": kubejson.Unmarshal,
 			} {
-				got := workv1.ConditionRule{Condition: "left over", CelExpressions: []string{"left over"}}
+				got := workv1.ConditionRule{CelExpressions: []string{"left over"}}
 				if err := unmarshal([]byte(test.json), &got); err != nil {
 					t.Fatalf("%s: %v", decoder, err)
 				}
@@ -40,6 +41,15 @@ func TestConditionRuleExpressions(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestUnknownFieldsOfConditionRules(t *testing.T) {
+	var rule workv1.ConditionRule
+	text := `{"type":"CEL","celExpression":["a"],"celExpressions":["a",{"expression":"b","more":1}],"message":"a","message":"b"}`
+	unknown, err := strictjson.UnmarshalStrict([]byte(text), &rule)
+	if err != nil || len(unknown) != 2 {
+		t.Errorf("%s: strict errors %v, error %v", text, unknown, err)
 	}
 }
 

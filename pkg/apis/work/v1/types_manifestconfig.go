@@ -262,9 +262,7 @@ type ConditionRule struct {
 	// is taken too.
 	// +optional
 	// +listType=atomic
-	// +kubebuilder:validation:items:Type=""
-	// +kubebuilder:validation:items:XPreserveUnknownFields
-	CelExpressions []string `json:"celExpressions,omitempty"`
+	CelExpressions CelExpressions `json:"celExpressions,omitempty"`
 
 	// message of the condition. Absent: a message is made from its type and status.
 	// +optional
