@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"k8s.io/client-go/rest"
 )
@@ -141,8 +142,14 @@ func TestWorksAreServedAsDefined(t *testing.T) {
 	c.awaitTyped(true)
 	typed := c.all("typed")
 
+	ended := c.watch("typed")
 	c.kubectl("", "patch", definitionName, "--type=json", "--patch="+describe)
 	c.awaitTyped(false)
+	select {
+	case <-ended:
+	case <-time.After(patience):
+		t.Error("a watch from types goes on after another definition was applied")
+	}
 	if got := c.read("typed"); got != typed[len(typed)-1] {
 		t.Errorf("what was written from types is read by the definition as\n%s\nnot as\n%s", got, typed[len(typed)-1])
 	}
@@ -217,6 +224,21 @@ func (c worksClient) all(namespace string) []string {
 func (c worksClient) read(namespace string) string {
 	code, body := c.do(namespace, steps[len(steps)-1])
 	return fmt.Sprintf("%d %s", code, comparable(c.t, namespace, body))
+}
+
+// watch begins a watch that lasts as long as it may, and returns what is closed at its end.
+func (c worksClient) watch(namespace string) <-chan struct{} {
+	request, err := http.NewRequestWithContext(c.t.Context(), http.MethodGet, c.host+strings.Replace(worksPath, "NAMESPACE", namespace, 1)+"?watch=true&timeoutSeconds=3600", nil)
+	noError(c.t, err)
+	response, err := c.http.Do(request)
+	noError(c.t, err)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		defer response.Body.Close()
+		_, _ = io.Copy(io.Discard, response.Body)
+	}()
+	return ended
 }
 
 func (c worksClient) do(namespace string, s step) (code int, body string) {

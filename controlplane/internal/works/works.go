@@ -12,6 +12,7 @@
 package works
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"strings"
@@ -29,6 +30,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/metrics"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/client-go/tools/cache"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
@@ -54,9 +56,11 @@ type Handler struct {
 	compared atomic.Pointer[comparison]
 }
 
+// comparison is what was found of a definition, nil for none. ended is closed when another one takes its place.
 type comparison struct {
-	with *apiextensionsv1.CustomResourceDefinition
-	same bool
+	with  *apiextensionsv1.CustomResourceDefinition
+	same  bool
+	ended chan struct{}
 }
 
 // New returns a handler in front of definitions, whose configuration is config, for works as known defines them. It fails if
@@ -66,45 +70,78 @@ func New(known *apiextensionsv1.CustomResourceDefinition, config apiserver.Compl
 	if err != nil {
 		return nil, fmt.Errorf("serving %s: %w", resource, err)
 	}
-	return &Handler{
+	informer := definitions.Informers.Apiextensions().V1().CustomResourceDefinitions()
+	h := &Handler{
 		known:       known,
-		definitions: definitions.Informers.Apiextensions().V1().CustomResourceDefinitions().Lister(),
+		definitions: informer.Lister(),
 		next:        definitions.GenericAPIServer.UnprotectedHandler(),
 		served:      served,
 		admission:   config.GenericConfig.AdmissionControl,
 		minTimeout:  time.Duration(config.GenericConfig.MinRequestTimeout) * time.Second,
-	}, nil
+	}
+	h.compared.Store(&comparison{ended: make(chan struct{})})
+	if _, err := informer.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		UpdateFunc: func(any, any) { h.compare() }, DeleteFunc: func(any) { h.compare() },
+	}); err != nil {
+		return nil, fmt.Errorf("serving %s: %w", resource, err)
+	}
+	return h, nil
 }
 
-// ServeHTTP serves a request that has been authorized.
+// ServeHTTP serves a request that has been authorized. A watch ends when the definition changes, as with whoever serves
+// definitions: its events would lack what the new one has.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	info, found := request.RequestInfoFrom(r.Context())
-	if found && info.IsResourceRequest && info.Resource == resource && h.isKnown() {
-		if handle := h.handlerOf(info); handle != nil {
-			metrics.InstrumentHandlerFunc(strings.ToUpper(info.Verb), info.APIGroup, info.APIVersion, info.Resource, info.Subresource,
-				metrics.CleanScope(info), metrics.APIServerComponent, false, "", handle)(w, r)
-			return
-		}
+	if !found || !info.IsResourceRequest || info.Resource != resource {
+		h.next.ServeHTTP(w, r)
+		return
 	}
-	h.next.ServeHTTP(w, r)
+	definition, handle := h.compare(), h.handlerOf(info)
+	if !definition.same || handle == nil {
+		h.next.ServeHTTP(w, r)
+		return
+	}
+	if info.Verb == "watch" {
+		ctx, end := context.WithCancel(r.Context())
+		defer end()
+		go func() {
+			select {
+			case <-definition.ended:
+				end()
+			case <-ctx.Done():
+			}
+		}()
+		r = r.WithContext(ctx)
+	}
+	metrics.InstrumentHandlerFunc(strings.ToUpper(info.Verb), info.APIGroup, info.APIVersion, info.Resource, info.Subresource,
+		metrics.CleanScope(info), metrics.APIServerComponent, false, "", handle)(w, r)
 }
 
-// isKnown reports whether works are defined, as this program knows them. A definition that is being deleted is not: whoever
+// compare says whether works are defined, as this program knows them. A definition that is being deleted is not: whoever
 // serves it refuses new objects, and deletes the others.
-func (h *Handler) isKnown() bool {
-	definition, err := h.definitions.Get(h.known.Name)
-	if err != nil {
-		return false
+func (h *Handler) compare() *comparison {
+	for {
+		last := h.compared.Load()
+		definition, err := h.definitions.Get(h.known.Name)
+		if err != nil {
+			definition = nil // there is none
+		}
+		if last.with == definition {
+			return last
+		}
+		next := &comparison{with: definition, same: definition != nil && h.isKnown(definition), ended: make(chan struct{})}
+		if h.compared.CompareAndSwap(last, next) {
+			close(last.ended)
+			return next
+		}
 	}
-	if last := h.compared.Load(); last != nil && last.with == definition {
-		return last.same
-	}
-	same := apiextensionshelpers.IsCRDConditionTrue(definition, apiextensionsv1.Established) &&
+}
+
+func (h *Handler) isKnown(definition *apiextensionsv1.CustomResourceDefinition) bool {
+	return apiextensionshelpers.IsCRDConditionTrue(definition, apiextensionsv1.Established) &&
 		!apiextensionshelpers.IsCRDConditionTrue(definition, apiextensionsv1.Terminating) &&
 		definition.Spec.Scope == h.known.Spec.Scope &&
 		apiequality.Semantic.DeepEqual(definition.Spec.Versions, h.known.Spec.Versions)
-	h.compared.Store(&comparison{with: definition, same: same})
-	return same
 }
 
 // handlerOf returns the handler of a request for works or their statuses, or nil for one that is for neither.
