@@ -31,6 +31,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 )
 
 const (
@@ -92,11 +93,21 @@ type conn interface {
 
 type wholeConn struct{ conn }
 
+const (
+	// patience is how long a query may take, as long as a request to the API server. A server that went away without a
+	// word would be awaited as long as TCP does, a quarter of an hour, and with it all who wait for the query.
+	patience = time.Minute
+	// answer is how long a connection that is used again may take to say that it is there.
+	answer = 10 * time.Second
+)
+
 // order is held by many writes, or by one query that needs the rows below the highest id.
 var order sync.RWMutex
 
 // QueryContext returns all rows, or the error that ends them.
 func (c wholeConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	switch {
 	case isInsert(query):
 		defer writes.begin()(ctx)
@@ -111,6 +122,13 @@ func (c wholeConn) QueryContext(ctx context.Context, query string, args []driver
 		return nil, err
 	}
 	return readAll(rows)
+}
+
+// ResetSession returns an error if the connection cannot be used again.
+func (c wholeConn) ResetSession(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, answer)
+	defer cancel()
+	return c.conn.ResetSession(ctx)
 }
 
 // writes are the inserts that have begun and not ended.

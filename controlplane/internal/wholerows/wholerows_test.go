@@ -1,11 +1,13 @@
 package wholerows
 
 import (
+	"context"
 	"database/sql/driver"
 	"errors"
 	"fmt"
 	"io"
 	"testing"
+	"testing/synctest"
 )
 
 // rows returns the rows 1, 2, … as bytes in one buffer, as a driver may, and then end.
@@ -62,4 +64,40 @@ func TestReadAll(t *testing.T) {
 			}
 		})
 	}
+}
+
+// silent is a connection to a server that is gone without a word.
+type silent struct{ conn }
+
+func (silent) QueryContext(ctx context.Context, _ string, _ []driver.NamedValue) (driver.Rows, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+func (silent) ResetSession(ctx context.Context) error {
+	<-ctx.Done()
+	return driver.ErrBadConn
+}
+
+// alive is a connection to a server that answers.
+type alive struct{ conn }
+
+func (alive) QueryContext(context.Context, string, []driver.NamedValue) (driver.Rows, error) {
+	return &rows{n: 1, end: io.EOF}, nil
+}
+
+// kine asks for what is new without a limit of its own.
+func TestASilentServerHoldsUpNobodyForLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dead, ctx := wholeConn{silent{}}, context.WithoutCancel(t.Context())
+		if _, err := dead.QueryContext(ctx, "SELECT * FROM kine", []driver.NamedValue{{Value: "%"}}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a query that nobody answers: %v", err)
+		}
+		if _, err := (wholeConn{alive{}}).QueryContext(ctx, "INSERT INTO kine(name", nil); err != nil {
+			t.Errorf("a write over another connection: %v", err)
+		}
+		if err := dead.ResetSession(ctx); !errors.Is(err, driver.ErrBadConn) {
+			t.Errorf("a connection that is used again: %v", err)
+		}
+	})
 }
