@@ -2,12 +2,16 @@
 package upgrade
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"testing"
+	"time"
 
+	"go.etcd.io/bbolt"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -31,18 +35,28 @@ var topics = wire.Topics{SourceEvents: "sources/ops/clusters/+/sourceevents", Ag
 
 // TestFirstFiles: broker, agent and SDK go on with the files of the first version, which knew neither
 // source identities, content hashes, sessions nor sealed data. The agent knows its works while no
-// source runs, the source sends what the former one could not, and nothing is deleted or made anew.
+// source runs, the broker sends the change of web-0 that it has queued, or without a file of the broker the source, and nothing
+// is deleted or made anew.
 func TestFirstFiles(t *testing.T) {
+	t.Run("with the broker's", func(t *testing.T) { testFirstFiles(t, "2") })
+	t.Run("without the broker's", func(t *testing.T) { testFirstFiles(t, "1") })
+}
+
+// testFirstFiles takes what web-0 has before a source runs.
+func testFirstFiles(t *testing.T, value string) {
 	dir := t.TempDir()
 	kit.NoError(t, os.CopyFS(dir, os.DirFS("testdata/first")))
+	if value == "2" {
+		justLeft(t, filepath.Join(dir, "broker", "broker.db"))
+	} else {
+		kit.NoError(t, os.RemoveAll(filepath.Join(dir, "broker")))
+	}
 	w := world.New(t, world.Options{Spokes: []*controlplane.Plane{plane}, Source: "ops", Clusters: []wire.ClusterName{"cluster1"}, Topics: topics})
 	w.StartBroker(broker.Config{DataDir: filepath.Join(dir, "broker")})
 	w.StartAgent(0, func(c *agent.Config) {
 		c.ClientID, c.AgentID, c.BrokerHost, c.StateDir = "cluster1-client", "agent1", "broker.example.com:8883", filepath.Join(dir, "agent")
 	})
-	// From its state: no source runs. The broker has the change of web-0 until the session of the agent
-	// expires, a day after the files were made.
-	holds(t, map[string]string{"web-0": "", "web-1": "1", "web-2": "1"})
+	holds(t, map[string]string{"web-0": value, "web-1": "1", "web-2": "1"})
 	before := uids(t)
 
 	ops := w.StartSDK("ops", func(c *source.Config) {
@@ -81,9 +95,33 @@ func TestFirstFiles(t *testing.T) {
 	if lines := ops.Log.Lines("level=ERROR"); len(lines) > 0 {
 		t.Errorf("the source logs %q", lines)
 	}
+	for name := range before {
+		kit.NoError(t, ops.ManifestWorks("cluster1").Delete(t.Context(), name, metav1.DeleteOptions{}))
+	}
+	kit.True(t, "the cluster has nothing of them", func() bool { return len(uids(t)) == 0 })
 }
 
-// holds waits until the ConfigMaps of the works have these values; "" is any.
+// justLeft has the clients of the sessions in a broker's file leave now: they expire a day after that.
+func justLeft(t *testing.T, file string) {
+	t.Helper()
+	db, err := bbolt.Open(file, 0o600, nil)
+	kit.NoError(t, err)
+	left, now := regexp.MustCompile(`"left":\d+`), fmt.Appendf(nil, `"left":%d`, time.Now().Unix())
+	kit.NoError(t, db.Update(func(tx *bbolt.Tx) error {
+		sessions, changed := tx.Bucket([]byte("sessions")), map[string][]byte{}
+		err := sessions.ForEach(func(id, session []byte) error {
+			changed[string(id)] = left.ReplaceAll(session, now)
+			return nil
+		})
+		for id, session := range changed {
+			err = errors.Join(err, sessions.Put([]byte(id), session))
+		}
+		return err
+	}))
+	kit.NoError(t, db.Close())
+}
+
+// holds waits until the ConfigMaps of the works have these values.
 func holds(t *testing.T, want map[string]string) {
 	t.Helper()
 	configMaps := kubernetes.NewForConfigOrDie(plane.REST()).CoreV1().ConfigMaps("default")
@@ -93,7 +131,7 @@ func holds(t *testing.T, want map[string]string) {
 			if err != nil {
 				return err
 			}
-			if value != "" && c.Data["k"] != value {
+			if c.Data["k"] != value {
 				return fmt.Errorf("%s has %v", name, c.Data)
 			}
 		}
