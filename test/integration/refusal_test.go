@@ -29,12 +29,12 @@ func TestRefusals(t *testing.T) {
 		}
 		w.accepted(former)
 		w.use(w.manager.Rotate(certificates.Drop))
-		w.refused("former authority", former, "does not trust the authority of this client's certificate", "unknown authority")
+		w.refused("former authority", former, "does not trust the authority of this client's certificate", "CN=former", "unknown authority")
 		w.accepted(w.pair("former"))
 
 		foreign := &secured{World: &world.World{TB: w, Source: w.Source, Clusters: w.Clusters}, dir: w.TempDir()}
 		foreign.configure()
-		w.refused("foreign authority", foreign.pair(w.cluster()), "does not trust the authority of this client's certificate", "unknown authority")
+		w.refused("foreign authority", foreign.pair(w.cluster()), "does not trust the authority of this client's certificate", "CN="+w.cluster(), "unknown authority")
 		w.refused("no certificate", pair{}, "the broker wants a client certificate", "didn't provide a certificate")
 		w.refused("a server's certificate", w.pair("broker"), "refused this client's certificate", "incompatible key usage")
 
@@ -133,15 +133,19 @@ func (w *secured) accepted(p pair) {
 	w.connect(w.Broker.Addr, p, "connected to the broker")
 }
 
-// refused checks that the client's log has the advice, and the log of work-broker the reason.
-func (w *secured) refused(what string, p pair, advice, reason string) {
+// refused checks that the client's log has the advice, and the log of work-broker a line with the reason, which no earlier
+// refusal has left there.
+func (w *secured) refused(what string, p pair, advice string, reason ...string) {
 	w.Helper()
 	w.Log(what)
+	if lines := w.log.Lines(reason...); len(lines) > 0 {
+		w.Fatalf("the broker's log has the reason before: %q", lines)
+	}
 	w.connect(w.Broker.Addr, p, advice)
 	if w.Broker.Broker == nil {
 		return
 	}
-	w.log.Await(w, regexp.QuoteMeta(reason))
+	kit.True(w, fmt.Sprintf("the broker's log has %q", reason), func() bool { return len(w.log.Lines(reason...)) > 0 })
 }
 
 // connect connects with p until the client's log holds want.
