@@ -21,6 +21,7 @@ import (
 	workwirev1alpha1 "github.com/workwire/workwire/pkg/apis/workwire/v1alpha1"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
 	"github.com/workwire/workwire/pkg/ctl/cli"
+	"github.com/workwire/workwire/pkg/ctl/fleet"
 	"github.com/workwire/workwire/pkg/hub/revisions"
 	"github.com/workwire/workwire/pkg/workstate/condition"
 	"github.com/workwire/workwire/test/kit"
@@ -250,6 +251,33 @@ func TestWait(t *testing.T) {
 	f.workctl(2, []string{"wait", "work", n}, "name works, or give --selector")
 	f.workctl(2, []string{"wait", "work", "web", n, "--for=green"}, "--for must be ready, applied")
 	f.interrupted("wait", "work", "never", n)
+}
+
+// TestWaitForRelabeled: a work that does not match the selector any more is waited for, and is not deleted.
+func TestWaitForRelabeled(t *testing.T) {
+	f := newFixture(t)
+	f.work("web", &condition.Manifest{})
+	reader, err := fleet.NewReader(plane.REST())
+	kit.NoError(t, err)
+	goal, err := fleet.ParseGoal("deleted")
+	kit.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), kit.Patience)
+	defer cancel()
+	works := f.clients.WorkV1().ManifestWorks(f.cluster)
+	var lines []string
+	left, err := reader.Await(ctx, f.cluster, "app=web", nil, goal, func(_, line string, _ bool) {
+		switch lines = append(lines, line); len(lines) {
+		case 1:
+			_, err := works.Patch(ctx, "web", types.MergePatchType, []byte(`{"metadata":{"labels":{"app":"web2"}}}`), metav1.PatchOptions{})
+			kit.NoError(t, err)
+			f.answer("web", condition.Manifest{ApplyError: errors.New("no")})
+		case 2:
+			kit.NoError(t, works.Delete(ctx, "web", metav1.DeleteOptions{}))
+		}
+	})
+	if err != nil || len(left) > 0 || len(lines) != 3 || !strings.HasPrefix(lines[1], "Blocked") || lines[2] != "deleted" {
+		t.Errorf("%v, left %q: %q", err, left, lines)
+	}
 }
 
 // TestRollout checks rollout on a set whose status the test writes, with revisions as the hub stores

@@ -112,8 +112,7 @@ func (r *Reader) Await(ctx context.Context, namespace, selector string, names []
 		a.open[name] = true
 	}
 	client := r.Clients.WorkV1().ManifestWorks(namespace)
-	options := func(o *metav1.ListOptions) {
-		o.LabelSelector = selector
+	options := func(o *metav1.ListOptions) { // without the selector: a work that does not match any more would look deleted
 		if len(names) == 1 {
 			o.FieldSelector = "metadata.name=" + names[0]
 		}
