@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -290,6 +291,18 @@ func TestPasswd(t *testing.T) {
 		if err := run(t.Context(), []string{"passwd"}, strings.NewReader(input), io.Discard); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.10q: got %v, want an error with %q", input, err, want)
 		}
+	}
+}
+
+// TestPasswdInterrupted: a password that nobody types is not waited for after the end of the context.
+func TestPasswdInterrupted(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	stdin, typist := io.Pipe()
+	defer time.AfterFunc(kit.Patience, func() { _ = typist.Close() }).Stop()
+	defer func() { _ = typist.Close() }()
+	if err := run(ctx, []string{"passwd"}, stdin, io.Discard); !errors.Is(err, context.Canceled) {
+		t.Error(err)
 	}
 }
 

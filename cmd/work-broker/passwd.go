@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/workwire/workwire/broker"
+	"github.com/workwire/workwire/pkg/runtime/command"
 )
 
 func newPasswdCommand() *cobra.Command {
@@ -29,7 +30,7 @@ func newPasswdCommand() *cobra.Command {
 		},
 		SilenceUsage: true, SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			hash, err := hashOf(random, cmd.InOrStdin())
+			hash, err := hashOf(random, command.Input(cmd.Context(), cmd.InOrStdin()))
 			if err == nil {
 				_, err = fmt.Fprintln(cmd.OutOrStdout(), hash)
 			}

@@ -56,6 +56,7 @@ func newCommand(name string, streams cli.Streams) *cobra.Command {
 		if err := options.Validate(); err != nil {
 			return err
 		}
+		options.In = command.Input(cmd.Context(), options.In)
 		return ignored(cmd, root.PersistentFlags())
 	}
 	root.SetFlagErrorFunc(usageError)

@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/workwire/workwire/pkg/ctl/cli"
 	"github.com/workwire/workwire/test/kit"
@@ -24,6 +26,22 @@ func run(ctx context.Context, t testing.TB, args ...string) (string, error) {
 	cmd.SetArgs(args)
 	err := cmd.ExecuteContext(ctx)
 	return out.String(), err
+}
+
+// TestInputInterrupted: input that does not come is not waited for after the end of the context.
+func TestInputInterrupted(t *testing.T) {
+	for _, args := range [][]string{{"wrap", "-f=-", "--name=web"}, {"join", "berlin", "--token=-"}} {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		stdin, typist := io.Pipe()
+		defer time.AfterFunc(kit.Patience, func() { _ = typist.Close() }).Stop()
+		defer func() { _ = typist.Close() }()
+		cmd := newCommand("workctl", cli.Streams{In: stdin, Out: io.Discard, Err: io.Discard})
+		cmd.SetArgs(args)
+		if err := cmd.ExecuteContext(ctx); !errors.Is(err, context.Canceled) {
+			t.Errorf("%q: %v", args, err)
+		}
+	}
 }
 
 func writeList(t *testing.T) string {

@@ -130,7 +130,11 @@ func (o *Options) Terminal() (width, height int, ok bool) {
 
 // Interactive reports whether somebody can be asked: In is a terminal.
 func (o *Options) Interactive() bool {
-	file, isFile := o.In.(*os.File)
+	in := o.In
+	if wrapper, ok := in.(interface{ Unwrap() io.Reader }); ok { // command.Input
+		in = wrapper.Unwrap()
+	}
+	file, isFile := in.(*os.File)
 	return isFile && term.IsTerminal(int(file.Fd()))
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -19,8 +20,24 @@ import (
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/ctl/cli"
+	"github.com/workwire/workwire/pkg/runtime/command"
 	"github.com/workwire/workwire/test/kit"
 )
+
+// TestInteractive: a terminal is one also where reading it ends with a context.
+func TestInteractive(t *testing.T) {
+	terminal, err := os.Open("/dev/ptmx")
+	if err != nil {
+		t.Skip(err)
+	}
+	t.Cleanup(func() { _ = terminal.Close() })
+	for in, want := range map[io.Reader]bool{terminal: true, strings.NewReader(""): false} {
+		o := cli.Options{Streams: cli.Streams{In: command.Input(t.Context(), in)}}
+		if o.Interactive() != want {
+			t.Errorf("%T: want %v", in, want)
+		}
+	}
+}
 
 func TestRows(t *testing.T) {
 	for _, c := range []struct {
