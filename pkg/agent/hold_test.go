@@ -66,6 +66,11 @@ func loseMemory(t *testing.T, before, after, reason, restart string) {
 	for range works {
 		raw.answered("the deletion is held", func(s *wire.Status) bool {
 			c := meta.FindStatusCondition(s.Status.Conditions, workv1.WorkDeletionHeld)
+			for _, of := range s.Status.Conditions {
+				if of.Reason == "" {
+					t.Errorf("the hub's API would refuse %+v", of)
+				}
+			}
 			return c != nil && c.Status == metav1.ConditionTrue && c.Reason == reason && strings.Contains(c.Message, workv1.ReleaseAnnotation)
 		})
 	}

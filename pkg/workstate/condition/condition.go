@@ -200,12 +200,19 @@ func DeletingStatus(previous workv1.ManifestWorkStatus, generation int64, presen
 		c.LastTransitionTime = now
 		meta.SetStatusCondition(&status.Conditions, c)
 	}
+	Explain(&status)
+	return status
+}
+
+// Explain removes the conditions without a reason, which the hub's API refuses. They are those of an AppliedManifestWork, which
+// keeps the times of transitions only.
+func Explain(status *workv1.ManifestWorkStatus) {
 	unexplained := func(c metav1.Condition) bool { return c.Reason == "" }
 	status.Conditions = slices.DeleteFunc(status.Conditions, unexplained)
-	for i := range entries {
-		entries[i].Conditions = slices.DeleteFunc(entries[i].Conditions, unexplained)
+	for i := range status.ResourceStatus.Manifests {
+		entry := &status.ResourceStatus.Manifests[i]
+		entry.Conditions = slices.DeleteFunc(entry.Conditions, unexplained)
 	}
-	return status
 }
 
 // withdraw removes from a status what the object of an entry has contributed.

@@ -9,6 +9,7 @@ import (
 	"github.com/workwire/workwire/pkg/agent/internal/applied"
 	"github.com/workwire/workwire/pkg/agent/internal/inbox"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/workstate/condition"
 )
 
 // keep reconciles a work that its source does not know, and whose deletion is held. It is applied
@@ -23,7 +24,10 @@ func (r *Reconciler) keep(ctx context.Context, logger *slog.Logger, e *entry, wo
 	case work.HasSpec():
 		return r.apply(ctx, logger, e, work)
 	default:
-		r.report(work, r.previousStatus(logger, work, amw))
+		previous := r.previousStatus(logger, work, amw)
+		status := previous.DeepCopy() // it is that of the outbox
+		condition.Explain(status)
+		r.report(work, *status)
 		return 0, r.Applied.SetHeld(ctx, amw, work.Hold.Reason)
 	}
 }
