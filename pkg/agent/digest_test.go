@@ -2,10 +2,13 @@ package agent_test
 
 import (
 	"errors"
+	"fmt"
+	"os"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/workwire/workwire/pkg/agent"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/test/kit"
 )
@@ -94,4 +97,39 @@ func (w *fixture) objects() []metav1.ObjectMeta {
 	data, err := core.ConfigMaps(w.namespace).Get(w.Context(), "a", metav1.GetOptions{})
 	collect(data, err)
 	return all
+}
+
+// TestListDoesNotFit: an agent that comes back with an older copy of its state has a work that its source has deleted since. The list of
+// its works does not fit the broker's packet limit, and it sends no digests.
+func TestListDoesNotFit(t *testing.T) {
+	w := newWorld(t)
+	works, dir := w.source("hub1"), t.TempDir()
+	configure := func(c *agent.Config) { c.StateDir, c.DigestInterval = dir, -1 }
+	w.agent(configure)
+	for i := range 40 {
+		w.Create(works, w.work(fmt.Sprintf("w%d", i), configMap(fmt.Sprintf("c%d", i), "1")))
+	}
+	for i := range 40 {
+		w.Is(works, fmt.Sprintf("w%d", i), "Applied=True", "Available=True")
+	}
+	w.stop()
+	former := t.TempDir()
+	kit.NoError(t, os.CopyFS(former, os.DirFS(dir)))
+	w.agent(configure)
+	w.remove(works, "w0")
+	w.stop()
+	dir = former
+	w.Memory.SetLimit(4 << 10)
+	w.agent(configure)
+	w.deploy(works, "after", configMap("after", "1"))
+	w.data("c0", "")
+	kit.Eventually(t, "there is no trace of the deleted work", func() error {
+		amws, err := w.amws.List(t.Context(), metav1.ListOptions{})
+		for i := range amws.Items {
+			if amws.Items[i].Spec.ManifestWorkName == "w0" && amws.Items[i].Spec.AgentID == w.BrokerHost {
+				err = errors.New("it has an AppliedManifestWork")
+			}
+		}
+		return err
+	})
 }

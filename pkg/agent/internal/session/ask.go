@@ -151,6 +151,7 @@ func (s *Session) send(ctx context.Context, ask questions.Ask) {
 		// than an empty one.
 		request.Versions = probe
 		err = s.request(ctx, topic, request)
+		s.sendDigest(ctx, source) // of the works that it does not have, the source is not told
 	}
 	s.logRequest(ctx, source, topic, err)
 }

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -34,7 +35,7 @@ func (s *Session) sendDigest(ctx context.Context, source wire.SourceID) {
 	s.config.Outbox.AddDigests(source, works)
 	err = s.publish(ctx, topic, &wire.Digest{
 		Agent: s.config.ClientID, Cluster: s.config.Cluster, Source: source,
-		Buckets: wire.NewBuckets(works), Expires: time.Now().Add(s.config.DigestInterval),
+		Buckets: wire.NewBuckets(works), Expires: time.Now().Add(cmp.Or(s.config.DigestInterval, time.Minute)),
 	})
 	if err == nil {
 		s.digests.Inc()
