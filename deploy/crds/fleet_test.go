@@ -11,11 +11,13 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/discovery"
@@ -196,6 +198,15 @@ func testFleetRefused(ctx context.Context, t *testing.T, config *rest.Config, ns
 		UpdateStatus(ctx, decision, metav1.UpdateOptions{})
 	if err == nil || !strings.Contains(err.Error(), "must have at most 100 items") {
 		t.Errorf("more than 100 decisions: %v", err)
+	}
+	scores := versioned.NewForConfigOrDie(config).ClusterV1alpha1().AddOnPlacementScores(ns)
+	_, err = scores.Create(ctx, &clusterv1alpha1.AddOnPlacementScore{ObjectMeta: metav1.ObjectMeta{Name: "unreadable"}}, metav1.CreateOptions{})
+	kit.NoError(t, err)
+	for _, status := range []string{`{"validUntil":"2026-12-24t18:00:00z"}`, `{"scores":[{"name":"a","value":1,"quantity":"1e1.5"}]}`} {
+		_, err = scores.Patch(ctx, "unreadable", types.MergePatchType, []byte(`{"status":`+status+`}`), metav1.PatchOptions{}, "status")
+		if !apierrors.IsInvalid(err) {
+			t.Errorf("a score with %s: %v", status, err)
+		}
 	}
 }
 

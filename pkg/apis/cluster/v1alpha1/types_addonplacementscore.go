@@ -76,6 +76,7 @@ type AddOnPlacementScoreItem struct {
 
 	// quantity is what the score is made from, such as 300Mi. Expressions can read it.
 	// +optional
+	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:Pattern=`^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?[0-9]{1,3}))?$`
 	Quantity *resource.Quantity `json:"quantity,omitempty"`
 }
