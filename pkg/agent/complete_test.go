@@ -212,6 +212,25 @@ func TestNewWorkOfACompletedJob(t *testing.T) {
 	}
 }
 
+// The same where the work has to wait first.
+func TestWaitingWorkOfACompletedJob(t *testing.T) {
+	w, works := start(t)
+	w.Create(works, w.jobWork("one"))
+	w.Is(works, "one", "Applied=True", "Complete=True")
+	two := w.jobWork("two")
+	two.Annotations = map[string]string{workv1.DependsOnAnnotationKey: "gate"}
+	w.Create(works, two)
+	w.Is(works, "two", "Applied=Unknown", "Complete=Unknown")
+	w.deploy(works, "gate", configMap("g", "1"))
+	w.Is(works, "two", "Applied=True", "Available=True", "Complete=True")
+	w.names("two", "once")
+	w.remove(works, "one")
+	w.Is(works, "two", "Applied=True", "Available=True", "Complete=True")
+	if _, err := w.cluster.BatchV1().Jobs(w.namespace).Get(w.Context(), "once", metav1.GetOptions{}); err != nil {
+		t.Error(err)
+	}
+}
+
 // A spec with a rule that its object meets already is applied, and complete then.
 func TestRuleThatIsMetAlready(t *testing.T) {
 	w, works := start(t)

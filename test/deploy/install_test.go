@@ -72,8 +72,8 @@ func TestMemoryOfTheHub(t *testing.T) {
 	c := newCluster(t)
 	const of = "configmap -n workwire-hub workwire-revocations"
 	c.run("kubectl create namespace workwire-hub\n" + save + "kubectl create " + of + " --from-literal=hub1=revoked")
-	c.run(save + "kubectl delete " + of + " && kubectl apply -f hub-memory.yaml")
-	if got := c.run("kubectl get " + of + " -o jsonpath={.data.hub1}"); save == "" || got != "revoked" {
+	c.run(save + "kubectl create namespace hubs && kubectl apply -n hubs -f hub-memory.yaml")
+	if got := c.run("kubectl get configmap -n hubs workwire-revocations -o jsonpath={.data.hub1}"); save == "" || got != "revoked" {
 		t.Errorf("saved with %q, there is %q", save, got)
 	}
 }

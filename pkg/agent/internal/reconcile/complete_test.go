@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/workwire/workwire/pkg/agent/internal/inbox"
 	"github.com/workwire/workwire/pkg/agent/internal/object"
 	"github.com/workwire/workwire/pkg/agent/internal/strategy"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
@@ -29,7 +30,16 @@ func TestCompleted(t *testing.T) {
 		observed observed
 		was      bool
 	}
-	applied, changed, none := reconciliation{known: &workv1.AppliedManifestWork{}}, reconciliation{known: &workv1.AppliedManifestWork{}, changed: true}, reconciliation{changed: true}
+	work, amw := &inbox.Entry{}, &workv1.AppliedManifestWork{}
+	with := func(known *workv1.AppliedManifestWork, spec *inbox.Entry) reconciliation {
+		h := &history{spec: spec}
+		if spec == nil {
+			h.applied = map[object.Ref]*inbox.Entry{} // the work was reconciled, and nothing of it applied
+			h.spec = work
+		}
+		return reconciliation{work: work, known: known, last: newLastApplied(h, work, []strategy.Manifest{{}}, func(*inbox.Entry) []strategy.Manifest { return nil })}
+	}
+	applied, changed, waits, none := with(amw, work), with(amw, &inbox.Entry{}), with(amw, nil), with(nil, nil)
 	for name, c := range map[string]struct {
 		rec       reconciliation
 		manifests []manifest
@@ -54,6 +64,7 @@ func TestCompleted(t *testing.T) {
 		"another spec, was complete":        {changed, []manifest{{rule, seen("True"), true}}, []bool{true}, true},
 		"another spec, turned false":        {changed, []manifest{{rule, seen("False"), true}}, []bool{false}, false},
 		"another spec, cleaned up":          {changed, []manifest{{rule, gone, true}}, []bool{true}, true},
+		"waits, complete":                   {waits, []manifest{{rule, seen("True"), false}}, []bool{false}, false},
 		"nothing applied, complete":         {none, []manifest{{rule, seen("True"), true}}, []bool{false}, false},
 		"nothing applied, cleaned up":       {none, []manifest{{rule, gone, true}}, []bool{true}, true},
 	} {

@@ -218,6 +218,8 @@ type observed struct {
 
 	conditions []metav1.Condition
 	steps      int // that they took
+	// uncounted: by the rules it is complete, but the manifest was not applied yet.
+	uncounted bool
 }
 
 // evaluated returns what the condition rules of m say about live. It does not evaluate them again

@@ -30,6 +30,7 @@ func (r *Reconciler) remember(rec *reconciliation) {
 		h.errs = outcomeErrors(rec.outcomes)
 	}
 	h.spec, h.applied = rec.work, rec.appliedSpecs()
+	rec.countNow()
 }
 
 // wrote reports whether the object of manifest i was created or updated.

@@ -141,7 +141,8 @@ func (s *Session) send(ctx context.Context, ask questions.Ask) {
 		return
 	}
 	s.config.Inbox.Asked(source)
-	request.Versions = append(s.config.Inbox.Versions(source), probe...)
+	held := s.config.Inbox.Versions(source)
+	request.Versions = append(held, probe...)
 	var large *transport.TooLargeError
 	if len(request.Versions) <= wire.MaxResyncEntries {
 		err = s.request(ctx, topic, request)
@@ -151,7 +152,9 @@ func (s *Session) send(ctx context.Context, ask questions.Ask) {
 		// than an empty one.
 		request.Versions = probe
 		err = s.request(ctx, topic, request)
-		s.sendDigest(ctx, source) // of the works that it does not have, the source is not told
+		if !slices.ContainsFunc(held, func(v wire.SpecVersion) bool { return v.Generation == 0 }) {
+			s.sendDigest(ctx, source) // the source is not told of works that it does not have; all specs are here, so that few differ
+		}
 	}
 	s.logRequest(ctx, source, topic, err)
 }

@@ -127,8 +127,10 @@ func (j *Joins) bringRevocations(ctx context.Context) error {
 	if errors.Is(err, transport.ErrNotConnected) || ctx.Err() != nil {
 		return err
 	}
-	j.metrics.outdated.Set(map[bool]float64{true: 1}[outdated])
-	j.outdated.Store(outdated)
+	if outdated || err == nil { // other errors say nothing of it
+		j.metrics.outdated.Set(map[bool]float64{true: 1}[outdated])
+		j.outdated.Store(outdated)
+	}
 	select {
 	case <-j.answering:
 	default:
@@ -241,7 +243,11 @@ func (j *Joins) next(have revocations, holders []enrolment.Holder, more []enrolm
 		}
 		number.SetInt64(max(now.UnixMilli(), last.Number.Int64()+1))
 	}
-	next.crl, err = certificates.RevocationList(authority, serials, number, now)
+	crl, err := certificates.RevocationList(authority, serials, number, now)
+	if err != nil && have.crl == nil && len(serials) == 0 {
+		return next, nil // an authority that may sign no lists: none is needed before somebody is revoked
+	}
+	next.crl = crl
 	return next, err
 }
 
@@ -306,7 +312,10 @@ func (j *Joins) sendRevocations(ctx context.Context, crl []byte) (taken bool, er
 	if errors.Is(err, transport.ErrNotAuthorized) {
 		nobody, err = true, nil
 	}
-	if list, parseErr := x509.ParseRevocationList(crl); nobody && parseErr == nil && len(list.RevokedCertificateEntries) > 0 {
+	if list, parseErr := x509.ParseRevocationList(crl); parseErr == nil && len(list.RevokedCertificateEntries) == 0 {
+		nobody = false // there is nothing to take
+	}
+	if nobody {
 		j.cfg.Logger.Warn("this broker takes no revocation lists from hubs: give it the one in the ConfigMap, see docs/join.md", "configMap", v1alpha1.RevocationsConfigMap)
 	}
 	return err == nil && !nobody, err

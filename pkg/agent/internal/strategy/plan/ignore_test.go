@@ -211,6 +211,7 @@ func TestPlanIgnoring(t *testing.T) {
 		"drift stays":                          {m: first, live: drifted(first), previous: first, want: plan.Keep},
 		"drift stays after a restart":          {m: first, live: drifted(first), digest: digest(first), want: plan.Keep},
 		"after one that recorded no values":    {m: first, live: drifted(first), digest: "A", want: plan.Keep},
+		"and another manifest beside it":       {m: first, live: drifted(first), digest: "A,A1b2c3d4e", want: plan.Keep},
 		"by an agent that records nothing":     {m: first, live: drifted(first), want: plan.Keep},
 		"nothing but ignored fields changed":   {m: otherData, live: drifted(first), previous: first, want: plan.Keep},
 		"others changed: it is read":           {m: otherFields, live: drifted(first), previous: first, want: plan.Read},

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"slices"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -124,7 +125,8 @@ func (s *State) reapplies(m *strategy.Manifest) bool {
 	previous := s.Previous
 	switch {
 	case previous == nil: // former agents recorded no more than that they applied it
-		return m.Ignored != nil && s.FieldsDigest != "" && s.FieldsDigest != applied && s.recordedDigest(m) == ""
+		return m.Ignored != nil && s.FieldsDigest != "" && s.recordedDigest(m) == "" &&
+			!slices.Contains(strings.Split(s.FieldsDigest, ","), applied)
 	case previous.Strategy != m.Strategy:
 		return true
 	case previous.FieldManager != m.FieldManager:
