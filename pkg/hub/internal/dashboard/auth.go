@@ -8,14 +8,13 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sync/singleflight"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/cache"
 	authenticationclient "k8s.io/client-go/kubernetes/typed/authentication/v1"
 	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
 
@@ -28,7 +27,7 @@ const (
 	tokenAge     = 10 * time.Second
 	accessAge    = 30 * time.Second
 	maxTokens    = 1000
-	maxAccess    = 100_000
+	maxUsers     = 500
 	maxReviews   = 16 // reviews under way
 	reviewLimit  = 10 * time.Second
 	maxTokenSize = 16 << 10
@@ -49,38 +48,38 @@ type viewer struct {
 type authenticator struct {
 	tokens  authenticationclient.TokenReviewInterface
 	access  authorizationclient.SubjectAccessReviewInterface
+	now     func() time.Time
 	metrics *metrics
 
-	reviews chan struct{}         // has an element for each review under way
-	asking  singleflight.Group    // of reviews of access: who asks the same waits
-	known   *cache.LRUExpireCache // of tokenAnswer, by digest of the token
-	allowed *cache.LRUExpireCache // of bool, by accessKey
+	reviews chan struct{} // has an element for each review under way
+
+	mu    sync.Mutex
+	known map[[sha256.Size]byte]tokenAnswer // guarded by mu: by digest of the token
+	users map[string]*userAccess            // guarded by mu: by key of the user
 }
 
 type tokenAnswer struct {
-	viewer viewer
-	err    error
+	viewer  viewer
+	err     error
+	expires time.Time
 }
 
-// accessKey is whether the user with a key may list a resource.
-type accessKey struct {
-	user string
-	resource
+// userAccess is what one user may list.
+type userAccess struct {
+	used time.Time // guarded by authenticator.mu
+
+	asking  sync.Mutex                  // held while reviews are made: others of this user wait
+	mu      sync.Mutex                  // guards allowed
+	allowed map[resource]accessDecision // guarded by mu
 }
 
 // resource is what a viewer lists: manifestworks or manifestworkreplicasets in a namespace, "" for
 // all.
 type resource struct{ name, namespace string }
 
-// clock is the time of a cache.
-type clock func() time.Time
-
-// Now implements [cache.Clock].
-func (c clock) Now() time.Time { return c() }
-
-// newCache returns a cache for this many entries. It still has an entry at the very end of its time: callers add it for 1 ns less.
-func newCache(size int, now func() time.Time) *cache.LRUExpireCache {
-	return cache.NewLRUExpireCacheWithClock(size, clock(now))
+type accessDecision struct {
+	allowed bool
+	expires time.Time
 }
 
 const (
@@ -91,8 +90,8 @@ const (
 func newAuthenticator(tokens authenticationclient.TokenReviewInterface, access authorizationclient.SubjectAccessReviewInterface,
 	now func() time.Time, m *metrics) *authenticator {
 	return &authenticator{
-		tokens: tokens, access: access, metrics: m, reviews: make(chan struct{}, maxReviews),
-		known: newCache(maxTokens, now), allowed: newCache(maxAccess, now),
+		tokens: tokens, access: access, now: now, metrics: m, reviews: make(chan struct{}, maxReviews),
+		known: map[[sha256.Size]byte]tokenAnswer{}, users: map[string]*userAccess{},
 	}
 }
 
@@ -103,20 +102,34 @@ func (a *authenticator) viewer(ctx context.Context, token string) (viewer, error
 		return viewer{}, errUnauthenticated
 	}
 	digest := sha256.Sum256([]byte(token))
-	if answer, ok := a.known.Get(digest); ok {
-		answer := answer.(tokenAnswer)
+	a.mu.Lock()
+	answer, ok := a.known[digest]
+	a.mu.Unlock()
+	if ok && a.now().Before(answer.expires) {
 		return answer.viewer, answer.err
 	}
 	v, err := a.reviewToken(ctx, token)
 	if err != nil && !errors.Is(err, errUnauthenticated) {
 		return viewer{}, err
 	}
-	a.known.Add(digest, tokenAnswer{v, err}, tokenAge-1)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := a.now()
+	if len(a.known) >= maxTokens {
+		maps.DeleteFunc(a.known, func(_ [sha256.Size]byte, t tokenAnswer) bool { return !now.Before(t.expires) })
+	}
+	if len(a.known) < maxTokens {
+		a.known[digest] = tokenAnswer{viewer: v, err: err, expires: now.Add(tokenAge)}
+	}
 	return v, err
 }
 
 // forget drops what is remembered of a token.
-func (a *authenticator) forget(token string) { a.known.Remove(sha256.Sum256([]byte(token))) }
+func (a *authenticator) forget(token string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.known, sha256.Sum256([]byte(token)))
+}
 
 func (a *authenticator) reviewToken(ctx context.Context, token string) (viewer, error) {
 	var review *authenticationv1.TokenReview
@@ -174,16 +187,18 @@ func (s scope) sees(namespace string) bool { return s.all || s.names[namespace] 
 // scope returns in which of the namespaces a viewer may list a resource. It costs one review if the
 // viewer may list it everywhere, else one more for each namespace, every 30 s.
 func (a *authenticator) scope(ctx context.Context, v viewer, name string, namespaces []string) (scope, error) {
-	everywhere, err := a.mayList(ctx, v, resource{name: name})
+	user := a.user(v.key)
+	user.asking.Lock()
+	defer user.asking.Unlock()
+	everywhere, err := a.mayList(ctx, v, user, resource{name: name})
 	if err != nil || everywhere {
 		return scope{all: everywhere}, err
 	}
-	allowed := make([]bool, len(namespaces))
 	var group errgroup.Group
 	group.SetLimit(maxReviews)
-	for i, namespace := range namespaces {
-		group.Go(func() (err error) {
-			allowed[i], err = a.mayList(ctx, v, resource{name: name, namespace: namespace})
+	for _, namespace := range namespaces {
+		group.Go(func() error {
+			_, err := a.mayList(ctx, v, user, resource{name: name, namespace: namespace})
 			return err
 		})
 	}
@@ -191,32 +206,57 @@ func (a *authenticator) scope(ctx context.Context, v viewer, name string, namesp
 		return scope{}, err
 	}
 	s := scope{names: make(map[string]bool)}
-	for i, namespace := range namespaces {
-		if allowed[i] {
+	user.mu.Lock()
+	defer user.mu.Unlock()
+	for _, namespace := range namespaces {
+		if user.allowed[resource{name: name, namespace: namespace}].allowed {
 			s.names[namespace] = true
 		}
 	}
+	now := a.now()
+	maps.DeleteFunc(user.allowed, func(_ resource, d accessDecision) bool { return !now.Before(d.expires) })
 	return s, nil
+}
+
+// user returns what is remembered of a user.
+func (a *authenticator) user(key string) *userAccess {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	u := a.users[key]
+	if u == nil {
+		if len(a.users) >= maxUsers {
+			oldest := ""
+			for k, other := range a.users {
+				if oldest == "" || other.used.Before(a.users[oldest].used) {
+					oldest = k
+				}
+			}
+			delete(a.users, oldest)
+		}
+		u = &userAccess{allowed: map[resource]accessDecision{}}
+		a.users[key] = u
+	}
+	u.used = a.now()
+	return u
 }
 
 // mayList reports whether a viewer may list a resource in a namespace, as was decided at most 30 s
 // ago.
-func (a *authenticator) mayList(ctx context.Context, v viewer, r resource) (bool, error) {
-	key := accessKey{v.key, r}
-	if allowed, ok := a.allowed.Get(key); ok {
-		return allowed.(bool), nil
+func (a *authenticator) mayList(ctx context.Context, v viewer, user *userAccess, r resource) (bool, error) {
+	user.mu.Lock()
+	decision, ok := user.allowed[r]
+	user.mu.Unlock()
+	if ok && a.now().Before(decision.expires) {
+		return decision.allowed, nil
 	}
-	if err := ctx.Err(); err != nil {
+	allowed, err := a.reviewAccess(ctx, v, r)
+	if err != nil {
 		return false, err
 	}
-	allowed, err, _ := a.asking.Do(fmt.Sprintf("%+v", key), func() (any, error) {
-		allowed, err := a.reviewAccess(context.WithoutCancel(ctx), v, r) // others may wait for it
-		if err == nil {
-			a.allowed.Add(key, allowed, accessAge-1)
-		}
-		return allowed, err
-	})
-	return allowed.(bool), err
+	user.mu.Lock()
+	defer user.mu.Unlock()
+	user.allowed[r] = accessDecision{allowed: allowed, expires: a.now().Add(accessAge)}
+	return allowed, nil
 }
 
 func (a *authenticator) reviewAccess(ctx context.Context, v viewer, r resource) (bool, error) {

@@ -143,10 +143,11 @@ func TestBounds(t *testing.T) {
 		if _, err := a.viewer(t.Context(), fmt.Sprint(n)); err != nil {
 			t.Fatal(err)
 		}
+		a.user(fmt.Sprint(n))
 		s.create("token")
 	}
-	if tokens, sessions := len(a.known.Keys()), len(s.held.Keys()); tokens > maxTokens || sessions > maxSessions {
-		t.Errorf("%d tokens, %d sessions", tokens, sessions)
+	if len(a.known) > maxTokens || len(a.users) > maxUsers || len(s.held) > maxSessions {
+		t.Errorf("%d tokens, %d users, %d sessions", len(a.known), len(a.users), len(s.held))
 	}
 	if s.token(first, false) != "" {
 		t.Error("the oldest session is held")
@@ -174,7 +175,7 @@ func TestSessions(t *testing.T) {
 	now = now.Add(sessionIdle / 2)
 	s.token(id, false) // a page that fetches itself
 	now = now.Add(sessionIdle / 2)
-	if s.token(id, true) != "" || len(s.held.Keys()) != 0 {
+	if s.token(id, true) != "" || len(s.held) != 0 {
 		t.Error("it has not ended after an hour")
 	}
 	id = s.create("secret")

@@ -7,8 +7,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"k8s.io/apimachinery/pkg/util/cache"
 )
 
 // Limits of sessions.
@@ -23,32 +21,43 @@ const (
 type sessions struct {
 	now func() time.Time
 
-	mu   sync.Mutex            // a request beside a logout does not bring the session back
-	held *cache.LRUExpireCache // guarded by mu: of session, by digest of the id
+	mu   sync.Mutex
+	held map[[sha256.Size]byte]*session // guarded by mu: by digest of the id
 }
 
 func newSessions(now func() time.Time) *sessions {
-	return &sessions{now: now, held: newCache(maxSessions, now)}
+	return &sessions{now: now, held: make(map[[sha256.Size]byte]*session)}
 }
 
 type session struct {
-	token   string
-	created time.Time
+	token         string
+	created, used time.Time
 }
 
-// create begins a session and returns its id. The session of the oldest request ends if there are
+func (s *session) ended(now time.Time) bool {
+	return now.Sub(s.used) >= sessionIdle || now.Sub(s.created) >= sessionLife
+}
+
+// create begins a session and returns its id. The session that was used longest ago ends if there are
 // too many.
 func (s *sessions) create(token string) string {
-	id := rand.Text() + rand.Text()
+	id, now := rand.Text()+rand.Text(), s.now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.use(sha256.Sum256([]byte(id)), session{token: token, created: s.now()})
+	var oldest [sha256.Size]byte
+	var last *session
+	for key, other := range s.held {
+		if other.ended(now) {
+			delete(s.held, key)
+		} else if last == nil || other.used.Before(last.used) {
+			oldest, last = key, other
+		}
+	}
+	if len(s.held) >= maxSessions {
+		delete(s.held, oldest)
+	}
+	s.held[sha256.Sum256([]byte(id))] = &session{token: token, created: now, used: now}
 	return id
-}
-
-// use has a session end later. The caller holds mu.
-func (s *sessions) use(key [sha256.Size]byte, held session) {
-	s.held.Add(key, held, min(sessionIdle, held.created.Add(sessionLife).Sub(s.now()))-1)
 }
 
 // token returns the token of a session, "" if there is none. used says whether that counts as a
@@ -57,10 +66,16 @@ func (s *sessions) token(id string, used bool) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	key := sha256.Sum256([]byte(id))
-	found, _ := s.held.Get(key)
-	held, ok := found.(session)
-	if ok && used {
-		s.use(key, held)
+	held, now := s.held[key], s.now()
+	if held == nil {
+		return ""
+	}
+	if held.ended(now) {
+		delete(s.held, key)
+		return ""
+	}
+	if used {
+		held.used = now
 	}
 	return held.token
 }
@@ -69,7 +84,7 @@ func (s *sessions) token(id string, used bool) string {
 func (s *sessions) end(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.held.Remove(sha256.Sum256([]byte(id)))
+	delete(s.held, sha256.Sum256([]byte(id)))
 }
 
 // bearer returns the token in the Authorization header, "" if there is none.
