@@ -103,14 +103,15 @@ func (u *undone) clusterWrite(cluster string, w kubeapi.Write) {
 func (d *toldDeletion) isDone() bool { return d != nil && d.done }
 
 // counts reports whether a spec may bring a work back whose deletion was carried out: it is newer, or answers a question. Old ones of sources that know
-// OCM's protocol alone count too.
+// OCM's protocol alone count too. The deletion of a work that its source does not know has the generation of the last spec, which may come again: nobody
+// can tell it from that of a source that has the work again (docs/reliability.md, What is not promised).
 func (u *undone) counts(spec, deletion cloudevents.Event) bool {
 	was, _ := wire.SignatureOf(deletion)
 	is, err := wire.SignatureOf(spec)
 	if u.signed && err == nil && !is.Time.After(was.Time) {
 		return false
 	}
-	return spec.Extensions()["sourceidentity"] == nil || strings.Contains(spec.Type(), "resync_response") || version(spec) > version(deletion)
+	return spec.Extensions()["sourceidentity"] == nil || strings.Contains(spec.Type(), "resync_response") || version(spec) >= version(deletion)
 }
 
 // version returns the generation of a work in an event.
