@@ -142,7 +142,7 @@ func (s *Session) send(ctx context.Context, ask questions.Ask) {
 	}
 	s.config.Inbox.Asked(source)
 	held := s.config.Inbox.Versions(source)
-	request.Versions = append(held, probe...)
+	request.Versions = slices.Concat(held, probe)
 	var large *transport.TooLargeError
 	if len(request.Versions) <= wire.MaxResyncEntries {
 		err = s.request(ctx, topic, request)
