@@ -112,7 +112,7 @@ type Joins struct {
 	revoking sync.Mutex    // held while it is revised
 	compared []byte        // guarded by revoking: the last list that the broker, which was asked, has none after
 
-	answering chan struct{} // closed by keepRevocations when the broker was asked for the first time: nobody is answered before
+	answering chan struct{} // closed by keepRevocations once the broker was asked for the first time, or there is nothing to ask: nobody is answered before
 	outdated  atomic.Bool   // the broker has a newer list
 
 	mu    sync.Mutex

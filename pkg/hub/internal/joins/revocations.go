@@ -150,7 +150,7 @@ func (j *Joins) bringRevocations(ctx context.Context) error {
 }
 
 // reviseRevocations writes the ConfigMap if it is not as the ManagedClusters say, with more certificates that are revoked. It returns the list in
-// DER, nil without an authority. The caller holds revoking.
+// DER, nil without an authority, and while nobody is revoked without one that may sign lists. The caller holds revoking.
 func (j *Joins) reviseRevocations(ctx context.Context, more []enrolment.RevokedCertificate) (crl []byte, err error) {
 	stored, err := j.cfg.Core.ConfigMaps(j.cfg.Namespace).Get(ctx, v1alpha1.RevocationsConfigMap, metav1.GetOptions{})
 	absent := apierrors.IsNotFound(err)
