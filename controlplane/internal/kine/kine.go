@@ -13,6 +13,7 @@ import (
 	"net"
 	"net/url"
 	"os/signal"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -110,21 +111,27 @@ func serve(ctx context.Context, endpoint string) error {
 	return nil
 }
 
-// atomically is a backend whose answers that are empty have a revision that they reach. kine asks for how far its
-// writes are after it has found nothing: whoever watched from there on would miss what was written in between.
+// atomically is a backend whose answers have a revision up to which they are all. kine asks for how far its writes are after
+// it has found nothing: whoever watched from there on would miss what was written in between.
 type atomically struct{ server.Backend }
 
 // List returns objects, and up to which revision they are all.
 func (b atomically) List(ctx context.Context, prefix, startKey string, limit, revision int64, keysOnly bool) (int64, []*server.KeyValue, error) {
-	before, err := b.CurrentRevision(ctx)
-	if err != nil {
-		return 0, nil, err
+	for {
+		before, err := b.CurrentRevision(ctx)
+		if err != nil {
+			return 0, nil, err
+		}
+		reached, found, err := b.Backend.List(ctx, prefix, startKey, limit, revision, keysOnly)
+		if revision == 0 && len(found) == 0 {
+			reached = min(reached, before)
+		}
+		if err != nil || revision != 0 || len(found) == 0 || slices.ContainsFunc(found, func(kv *server.KeyValue) bool { return kv.ModRevision <= before }) {
+			return reached, found, err
+		}
+		// Where there was nothing, kine lists again, only up to how far its writes were, and says that this is all. It has done
+		// so only if all that it found is new.
 	}
-	reached, found, err := b.Backend.List(ctx, prefix, startKey, limit, revision, keysOnly)
-	if revision == 0 && len(found) == 0 {
-		reached = min(reached, before)
-	}
-	return reached, found, err
 }
 
 // Get returns an object, nil if there is none, and up to which revision that is so.

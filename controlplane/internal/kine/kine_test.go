@@ -9,10 +9,10 @@ import (
 	"github.com/k3s-io/kine/pkg/server"
 )
 
-// written is a backend to which somebody writes 12 after it was found to be empty, or not, at revision 10.
+// written is a backend to which somebody writes 11 and 12 after it was asked for how far it is, which is 10.
 type written struct {
 	server.Backend
-	found   []*server.KeyValue
+	found   [][]*server.KeyValue // by each answer
 	current int64
 }
 
@@ -20,32 +20,52 @@ func (w *written) CurrentRevision(context.Context) (int64, error) { return w.cur
 
 func (w *written) List(context.Context, string, string, int64, int64, bool) (int64, []*server.KeyValue, error) {
 	w.current = 12
-	return w.current, w.found, nil
-}
-
-func (w *written) Get(context.Context, string, string, int64, int64, bool) (int64, *server.KeyValue, error) {
-	w.current = 12
 	if len(w.found) == 0 {
 		return w.current, nil, nil
 	}
-	return w.current, w.found[0], nil
+	found := w.found[0]
+	w.found = w.found[1:]
+	return w.current, found, nil
 }
 
-// TestEmptyAnswers: an answer that is empty reaches to before it was asked for, others where kine says.
-func TestEmptyAnswers(t *testing.T) {
-	for name, c := range map[string]struct {
-		found        []*server.KeyValue
-		asked, wants int64
-	}{
-		"nothing":               {wants: 10},
-		"something":             {found: []*server.KeyValue{{Key: "a"}}, wants: 12},
-		"nothing at a revision": {asked: 12, wants: 12},
-	} {
-		if got, _, err := (atomically{&written{found: c.found, current: 10}}).List(t.Context(), "/", "", 0, c.asked, false); got != c.wants || err != nil {
-			t.Errorf("%s: a list reaches %d, %v, want %d", name, got, err, c.wants)
+func (w *written) Get(ctx context.Context, _, _ string, _, _ int64, _ bool) (int64, *server.KeyValue, error) {
+	reached, found, err := w.List(ctx, "", "", 0, 0, false)
+	if len(found) == 0 {
+		return reached, nil, err
+	}
+	return reached, found[0], err
+}
+
+func written10to12(found ...[]*server.KeyValue) atomically {
+	return atomically{&written{found: found, current: 10}}
+}
+
+// TestAnswersAreAll: a list that reaches a revision has all that was written up to there, also where there was nothing when
+// it was asked for.
+func TestAnswersAreAll(t *testing.T) {
+	at := func(revisions ...int64) (found []*server.KeyValue) {
+		for _, revision := range revisions {
+			found = append(found, &server.KeyValue{ModRevision: revision})
 		}
-		if got, _, err := (atomically{&written{found: c.found, current: 10}}).Get(t.Context(), "a", "", 1, c.asked, false); got != c.wants || err != nil {
-			t.Errorf("%s: one object reaches %d, %v, want %d", name, got, err, c.wants)
+		return found
+	}
+	for name, c := range map[string]struct {
+		answers      [][]*server.KeyValue
+		asked        int64
+		reaches, all int64
+	}{
+		"nothing":               {reaches: 10},
+		"something":             {answers: [][]*server.KeyValue{at(9)}, reaches: 12, all: 1},
+		"something of before":   {answers: [][]*server.KeyValue{at(12, 10)}, reaches: 12, all: 2},
+		"only new, not all":     {answers: [][]*server.KeyValue{at(11), at(11, 12)}, reaches: 12, all: 2},
+		"nothing at a revision": {asked: 12, reaches: 12},
+		"only new, asked for":   {answers: [][]*server.KeyValue{at(11)}, asked: 11, reaches: 12, all: 1},
+	} {
+		if reaches, found, err := written10to12(c.answers...).List(t.Context(), "/", "", 0, c.asked, false); reaches != c.reaches || len(found) != int(c.all) || err != nil {
+			t.Errorf("%s: a list of %d reaches %d, %v, want %d and %d", name, len(found), reaches, err, c.all, c.reaches)
+		}
+		if reaches, _, err := written10to12(c.answers...).Get(t.Context(), "a", "", 1, c.asked, false); reaches != c.reaches || err != nil {
+			t.Errorf("%s: one object reaches %d, %v, want %d", name, reaches, err, c.reaches)
 		}
 	}
 }
