@@ -101,8 +101,9 @@ func (w *World) deleteWork() {
 }
 
 // deleteSoon changes a work, and deletes it shortly afterwards.
-func (w *World) deleteSoon() {
-	c, name := w.anyWork()
+func (w *World) deleteSoon() { w.changeAndDelete(w.anyWork()) }
+
+func (w *World) changeAndDelete(c *cluster, name string) {
 	w.change(c, name)
 	works := w.people.WorkV1().ManifestWorks(string(c.name))
 	w.later(5*time.Second, func() { _ = works.Delete(background, name, metav1.DeleteOptions{}) })
@@ -165,15 +166,21 @@ func (w *World) changeObject() {
 	}
 }
 
-// keepObject has somebody else's finalizer keep an object of a work for a while.
+// keepObject has somebody else's finalizer keep an object of a work for a while. Half of these works are changed and deleted meanwhile: while the
+// deletion waits, what was sent before may come late.
 func (w *World) keepObject() {
 	c, o := w.anyObject()
 	if o == nil || len(o.Finalizers) > 0 || o.DeletionTimestamp != nil {
 		return
 	}
-	if c.keep(o) == nil {
-		w.later(maxOutage, func() { w.letGo(c, o.Name) })
+	if c.keep(o) != nil {
+		return
 	}
+	if w.random.chance(50) {
+		work, _, _ := strings.Cut(o.Name, "-")
+		w.later(10*time.Second, func() { w.changeAndDelete(c, work) })
+	}
+	w.later(maxOutage, func() { w.letGo(c, o.Name) })
 }
 
 // keep puts somebody else's finalizer on an object.

@@ -7,7 +7,9 @@ import (
 	"sync"
 
 	cloudevents "github.com/cloudevents/sdk-go/v2/event"
+	"k8s.io/apimachinery/pkg/api/meta"
 
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/wire"
 	"github.com/workwire/workwire/test/sim/kubeapi"
 )
@@ -16,14 +18,15 @@ import (
 const uidAnnotation = "workwire.dev/work-uid"
 
 // undone finds works that an agent brings back after it has carried out their deletion, without having been sent
-// them again. It is safe for concurrent use.
+// them again, or while it carries it out. It is safe for concurrent use.
 type undone struct {
 	violations *violations
 	signed     bool // what is older than the deletion does not count
 
 	mu        sync.Mutex
-	deleted   map[string]bool                     // UIDs of works that are deleted at the hub, or gone
-	deletions map[string]map[string]*toldDeletion // by cluster and UID, what its agent was told to delete
+	deleted   map[string]bool                       // UIDs of works that are deleted at the hub, or gone
+	deletions map[string]map[string]*toldDeletion   // by cluster and UID, what its agent was told to delete
+	deleting  map[string]map[string]wire.SequenceID // by cluster and UID, when its agent said that it deletes a work
 }
 
 // toldDeletion is what an agent was told about one.
@@ -33,7 +36,8 @@ type toldDeletion struct {
 }
 
 func newUndone(v *violations, signed bool) *undone {
-	return &undone{violations: v, signed: signed, deleted: map[string]bool{}, deletions: map[string]map[string]*toldDeletion{}}
+	return &undone{violations: v, signed: signed, deleted: map[string]bool{}, deletions: map[string]map[string]*toldDeletion{},
+		deleting: map[string]map[string]wire.SequenceID{}}
 }
 
 // hubWrite follows a write to the hub's API.
@@ -60,7 +64,36 @@ func (u *undone) hubWrite(w kubeapi.Write) {
 func (u *undone) started(cluster string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.deletions[cluster] = map[string]*toldDeletion{}
+	u.deletions[cluster], u.deleting[cluster] = map[string]*toldDeletion{}, map[string]wire.SequenceID{}
+}
+
+// said follows what the agent of a cluster says of works: one that it deletes is that until it is deleted.
+func (u *undone) said(cluster string, e cloudevents.Event) {
+	m, err := wire.Decode(e)
+	if err != nil {
+		return
+	}
+	var s *wire.Status
+	switch m := m.(type) {
+	case *wire.Status:
+		s = m
+	case *wire.StatusDelta:
+		s = &m.Of
+	default:
+		return
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	deleting, uid := u.deleting[cluster], string(s.UID)
+	switch since, is := deleting[uid]; {
+	case deleting == nil || is && s.Sequence < since: // it had said so when an answer came to what it said before
+	case meta.IsStatusConditionTrue(s.Status.Conditions, workv1.WorkDeleted):
+		delete(deleting, uid)
+	case s.Meta.DeletionTimestamp != nil:
+		deleting[uid] = s.Sequence
+	case is:
+		u.violations.add(fmt.Sprintf("the agent of %s deletes work %s no more, though it has not carried that out", cluster, uid))
+	}
 }
 
 // received follows what the agent of a cluster is sent.

@@ -303,8 +303,13 @@ func (w *World) runHub(ctx context.Context, p *incarnation, identity string) err
 }
 
 func (w *World) startAgent(ctx context.Context, p *incarnation, cluster *cluster) error {
+	said := func(_ string, e cloudevents.Event) {
+		if !p.dead() {
+			w.undone.said(p.program.name, e)
+		}
+	}
 	c := agent.Config{
-		Cluster: cluster.name, ClientID: p.program.id, BrokerHost: "broker", Topics: agentTopics, Transport: p.transport(nil), Now: p.program.clock.now,
+		Cluster: cluster.name, ClientID: p.program.id, BrokerHost: "broker", Topics: agentTopics, Transport: p.transport(said), Now: p.program.clock.now,
 		Kube: w.config("agent", p.way(cluster.api)), StateDir: cluster.disk.current(), Logger: w.logger.With("program", cluster.name),
 		AboutInterval: -1, // the simulated API has no nodes and no version
 	}
