@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -18,7 +19,8 @@ import (
 //     delivers an old spec again, of a work that was deleted since, has it applied until the next digest),
 //   - an agent writes an object that is ReadOnly, changes one that is CreateOnly, or takes one from somebody else that is
 //     applied without force,
-//   - a work is gone from the hub while an object of it is on its cluster that is not orphaned,
+//   - a work is gone from the hub while an object of it is on its cluster that is not orphaned, and not there again because the
+//     cluster was restored since its agent has removed it,
 //   - a program sends requests without end.
 //
 // It is safe for concurrent use.
@@ -35,6 +37,8 @@ type record struct {
 	requests map[string]int             // of each program, in minute
 	until    map[string]time.Time       // until when older declarations may come back to a cluster, see rewound
 	restored map[string]bool            // UIDs of works that were restored, and names of those that a restore has removed: objects of their names may be of others
+	removed  map[string]bool            // cluster/work whose deletion the agent has carried out
+	returned map[string]bool            // cluster/object that is there again since a restore of its cluster, after it was removed so
 	minute   time.Time
 }
 
@@ -45,7 +49,8 @@ type declaration struct {
 }
 
 func newRecord(v *violations, signed bool) *record {
-	return &record{violations: v, signed: signed, declared: map[string]*declaration{}, objects: map[string]map[string]bool{}, wishes: map[string]wish{}, orphaned: map[string]bool{}, values: map[string]int{}, requests: map[string]int{}, restored: map[string]bool{}, until: map[string]time.Time{}}
+	return &record{violations: v, signed: signed, declared: map[string]*declaration{}, objects: map[string]map[string]bool{}, wishes: map[string]wish{}, orphaned: map[string]bool{}, values: map[string]int{}, requests: map[string]int{}, restored: map[string]bool{}, until: map[string]time.Time{},
+		removed: map[string]bool{}, returned: map[string]bool{}}
 }
 
 // maxRequests is how many requests a program may send in a minute. It is a bound for loops without a pause, not for
@@ -114,7 +119,7 @@ func (r *record) hubWrite(w kubeapi.Write) {
 	if w.After == nil && w.User != kubeapi.RestoredBy && !r.restored[string(w.Before.GetUID())] && !r.restored[w.Before.GetNamespace()+"/"+w.Before.GetName()] {
 		cluster := w.Before.GetNamespace()
 		for name, owned := range r.objects[cluster] {
-			if strings.HasPrefix(name, w.Before.GetName()+"-") && (owned || !r.orphaned[cluster+"/"+name]) {
+			if strings.HasPrefix(name, w.Before.GetName()+"-") && !r.returned[cluster+"/"+name] && (owned || !r.orphaned[cluster+"/"+name]) {
 				r.violations.add(fmt.Sprintf("work %s/%s is gone from the hub, and its ConfigMap %s is on the cluster", cluster, w.Before.GetName(), name))
 			}
 		}
@@ -188,22 +193,28 @@ func (r *record) rewound(cluster string) {
 
 // clusterWrite follows a write to the API of a cluster.
 func (r *record) clusterWrite(cluster string, w kubeapi.Write) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if w.Kind.Kind == "AppliedManifestWork" && w.User == "agent" && (w.Before == nil || w.After == nil) {
+		_, work, _ := strings.Cut(cmp.Or(w.Before, w.After).GetName(), "-")
+		r.removed[cluster+"/"+work] = w.After == nil
+	}
 	if w.Kind.Kind != "ConfigMap" {
 		return
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	object := cluster + "/" + cmp.Or(w.Before, w.After).GetName()
+	r.returned[object] = w.User == kubeapi.RestoredBy && r.removed[object[:strings.LastIndex(object, "-")]]
 	if r.objects[cluster] == nil {
 		r.objects[cluster] = map[string]bool{}
 	}
 	if w.After != nil {
 		r.objects[cluster][w.After.GetName()] = owned(w.After.GetOwnerReferences())
-		r.written(cluster+"/"+w.After.GetName(), w)
+		r.written(object, w)
 		return
 	}
 	name := w.Before.GetName()
 	delete(r.objects[cluster], name)
-	if d := r.declared[cluster+"/"+name]; w.User != "people" && w.User != kubeapi.RestoredBy && (d == nil || d.now && !d.ended) {
+	if d := r.declared[object]; w.User != "people" && w.User != kubeapi.RestoredBy && (d == nil || d.now && !d.ended) {
 		user := w.User
 		if user == "" {
 			user = "the garbage collector"
