@@ -221,8 +221,11 @@ func (c *Conn) Publish(m *Message, packetID uint16) error {
 	if m.QoS > 0 && len(c.acks) >= r.cfg.ReceiveMaximum {
 		return ErrReceiveMaximum
 	}
-	a, before := ack{packetID: packetID}, r.writes
-	switch matched, err := r.publish(c.s, m); {
+	before := r.writes
+	matched, err := r.publish(c.s, m)
+	// A session that has ended must be gone from disk: it could be back after a crash, without this message.
+	a := ack{packetID: packetID, batch: r.ends}
+	switch {
 	case err != nil:
 		a.code = 0x97 // quota exceeded
 	case !matched:

@@ -73,6 +73,35 @@ func TestDurable(t *testing.T) {
 	}
 }
 
+// TestEndIsDurable: what a session that has ended does not get is acknowledged once the session is gone from disk. Otherwise
+// it could be back after a crash, without the message.
+func TestEndIsDurable(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "db")
+	router, st, commit := open(t, path)
+	router.SetLimits(session.Limits{MaxQueuedMessages: 2, MaxQueuedBytes: 1 << 20})
+	l, _ := router.Connect(session.Connect{ID: "c", Expiry: 1000})
+	subscribe(t, l, "t")
+	l.Disconnect(session.Disconnect{})
+	p, _ := router.Connect(session.Connect{ID: "p"})
+	publish(t, p, "t", "m1", nil)
+	publish(t, p, "t", "m2", nil)
+	commit()
+	check(t, "on disk", drain(t, p), "ack1/0 ack1/0")
+	publish(t, p, "t", "ends the session", nil)
+	check(t, "the session has ended", drain(t, p), "")
+	publish(t, p, "t", "matches nothing", nil)
+	check(t, "nobody subscribes any more", drain(t, p), "")
+	commit()
+	check(t, "the end is on disk", drain(t, p), "ack1/0 ack1/10")
+	kit.NoError(t, st.Close())
+
+	router, st, _ = open(t, path)
+	defer func() { _ = st.Close() }()
+	if got := router.Stats(); got.Sessions != 0 || got.Queued != 0 {
+		t.Errorf("after a restart: %+v", got)
+	}
+}
+
 // TestUnreadableMessageEndsTheSession: the client must resync, not reconnect to the same error
 // forever.
 func TestUnreadableMessageEndsTheSession(t *testing.T) {

@@ -17,7 +17,8 @@
 // Guarantees:
 //
 //   - A QoS 1 message is acknowledged to its publisher when it is on disk for every matching
-//     session that outlives its connection, and in memory for every other connected session.
+//     session that outlives its connection, and in memory for every other connected session; not before the
+//     sessions that have ended are gone from disk.
 //   - A session receives its messages in their order of arrival. A QoS 1 message is sent until it
 //     is acknowledged: with the same packet identifier and DUP after a reconnect, as a new message
 //     after a restart of the broker.

@@ -83,6 +83,7 @@ func (r *Router) deleteSession(s *session) {
 	if s.stored {
 		s.stored = false
 		r.cfg.Store.Delete(store.Sessions, s.id)
+		r.ends = r.barrier()
 	}
 }
 

@@ -83,6 +83,7 @@ type Router struct {
 
 	lastID      uint64             // of a shared message
 	writes      uint64             // number of changes to messages passed to the store
+	ends        uint64             // batch that makes all ends of stored sessions durable
 	committed   uint64             // last batch that the store has committed
 	ackWaiters  map[*Conn]struct{} // connections with an acknowledgement that waits for a batch
 	uncommitted []*shared          // messages passed to the store, oldest first
