@@ -2,8 +2,11 @@ package session_test
 
 import (
 	"context"
+	"encoding/binary"
+	"errors"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -99,6 +102,68 @@ func TestEndIsDurable(t *testing.T) {
 	defer func() { _ = st.Close() }()
 	if got := router.Stats(); got.Sessions != 0 || got.Queued != 0 {
 		t.Errorf("after a restart: %+v", got)
+	}
+}
+
+// TestTornEnd: a session whose end is written in several transactions, with a crash in between, is whole or gone. It must not
+// be back without its messages, which were acknowledged long ago.
+func TestTornEnd(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "db")
+	router, st, commit := open(t, path)
+	l, _ := router.Connect(session.Connect{ID: "c", Expiry: 1000})
+	subscribe(t, l, "t")
+	l.Disconnect(session.Disconnect{})
+	p, _ := router.Connect(session.Connect{ID: "p"})
+	for range 3 {
+		publish(t, p, "t", "x", nil)
+	}
+	commit()
+	router.RevokeSession("c")
+	block := make([]byte, 512<<10)
+	for i := range 40 { // 20 MiB, in transactions of 16
+		st.Add(store.Messages, string(binary.BigEndian.AppendUint64(nil, uint64(1000+i))), func() ([]byte, error) { return block, nil })
+	}
+	full := errors.New("no space")
+	st.Put(store.Retained, "last", func() ([]byte, error) { panic(full) }) // as bbolt does
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := st.Run(ended); !errors.Is(err, full) {
+		t.Fatalf("Run: %v", err)
+	}
+	kit.NoError(t, st.Close())
+
+	router, st, _ = open(t, path)
+	defer func() { _ = st.Close() }()
+	if got := router.Stats(); got.Sessions != 0 && got.Queued != 3 {
+		t.Errorf("%d sessions with %d messages, want none, or all three messages", got.Sessions, got.Queued)
+	}
+}
+
+// TestOrphanKeepsItsNumber: a queue entry that a crash left without its message is not taken for the entry of a later message.
+func TestOrphanKeepsItsNumber(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "db")
+	router, st, commit := open(t, path)
+	for _, id := range []string{"a", "b"} {
+		l, _ := router.Connect(session.Connect{ID: id, Expiry: 1000})
+		subscribe(t, l, id)
+		l.Disconnect(session.Disconnect{})
+	}
+	st.Put(store.Queue, "b\x00"+string(binary.BigEndian.AppendUint64(nil, 7)), func() ([]byte, error) { return []byte("{}"), nil })
+	commit()
+	kit.NoError(t, st.Close())
+
+	router, st, commit = open(t, path)
+	defer func() { _ = st.Close() }()
+	p, _ := router.Connect(session.Connect{ID: "p"})
+	publish(t, p, "a", "x", nil)
+	commit()
+	var numbers []uint64
+	kit.NoError(t, st.Each(store.Messages, func(key string, _ []byte) error {
+		numbers = append(numbers, binary.BigEndian.Uint64([]byte(key)))
+		return nil
+	}))
+	if !slices.Equal(numbers, []uint64{8}) {
+		t.Errorf("messages on disk: %v, want the next one as number 8", numbers)
 	}
 }
 

@@ -20,6 +20,12 @@ import (
 //
 // Numbers ascend in order of arrival, so the order of the keys is the order of the queue. A message
 // is deleted with the last queue entry that refers to it.
+//
+// The buckets are written in this order. A crash in a batch that takes several transactions leaves the beginning of it, which
+// is safe: a session that has ended is gone before its queue is, and an entry before its message; a session that
+// is new is there before its first entry. An entry that is there before its message is of a message that nobody has
+// acknowledged to its publisher, as the batch is not complete. On a full disk the deletions of a batch come before its
+// puts: a session that was made anew, for a client that has been told so, may then be back as the former one, empty.
 
 // sessionRecord is a session in the database.
 type sessionRecord struct {
@@ -212,6 +218,7 @@ func (r *Router) loadEntry(key string, value []byte, l loaded) error {
 	sessionID, id, ok := splitQueueKey(key)
 	s := r.sessions[sessionID]
 	msg, known := l.messages[id]
+	r.lastID = max(r.lastID, id) // an entry without a message is not to become that of a later one
 	if !ok || s == nil || !known {
 		r.cfg.Store.Delete(store.Queue, key)
 		return nil

@@ -123,7 +123,7 @@ func (s *Store) commit() error {
 	s.pending, s.waiting, s.batch = map[slot]change{}, nil, batch+1
 	s.mu.Unlock()
 
-	left, err := sortedSlots(changes), s.reopen()
+	left, err := s.sortedSlots(changes), s.reopen()
 	if err == nil {
 		left, err = s.writeAll(left, changes)
 	}
@@ -191,10 +191,20 @@ func (s *Store) writeAll(left []slot, changes map[slot]change) ([]slot, error) {
 	return nil, nil
 }
 
-// sortedSlots returns the slots in the order of the file, which is the fastest for bbolt.
-func sortedSlots(changes map[slot]change) []slot {
+// sortedSlots returns the slots in the order of Config.Buckets, with Meta last, and of their keys. A crash
+// between two transactions leaves a prefix of it; the order of the keys is the fastest for bbolt.
+func (s *Store) sortedSlots(changes map[slot]change) []slot {
+	rank := func(b Bucket) int {
+		if b == s.config.Meta {
+			return len(s.config.Buckets)
+		}
+		return slices.Index(s.config.Buckets, b)
+	}
 	return slices.SortedFunc(maps.Keys(changes), func(a, b slot) int {
-		return cmp.Or(cmp.Compare(a.bucket, b.bucket), cmp.Compare(a.key, b.key))
+		if a.bucket != b.bucket {
+			return cmp.Compare(rank(a.bucket), rank(b.bucket))
+		}
+		return cmp.Compare(a.key, b.key)
 	})
 }
 
@@ -265,7 +275,7 @@ func (s *Store) runUpdates(updates []update) {
 		}
 		var err error
 		if len(w) > 0 {
-			_, err = s.write(sortedSlots(w), w, math.MaxInt)
+			_, err = s.write(s.sortedSlots(w), w, math.MaxInt)
 		}
 		for _, u := range updates[:n] {
 			if u.write == nil { // a barrier: what it waits for is on disk

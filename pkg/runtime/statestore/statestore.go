@@ -52,7 +52,8 @@ type Config struct {
 	// is, any other one as damage. Required.
 	Meta  Bucket
 	Check func(meta *bbolt.Bucket) error
-	// Buckets are created if they do not exist.
+	// Buckets are created if they do not exist. A batch is written in their order, Meta last. A large one, or one on a full
+	// disk, takes several transactions: each beginning of it must be a state that the reader of the file can use.
 	Buckets []Bucket
 	// SetAside renames a damaged file to PATH.damaged-TIME, logs it, and starts with an empty one.
 	// Only the newest damaged file is kept.

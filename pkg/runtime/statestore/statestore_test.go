@@ -256,6 +256,23 @@ func TestLargeBatchIsSplit(t *testing.T) {
 	}
 }
 
+// TestOrder: a batch is written in the order of Config.Buckets, then of the keys, and Meta last. With several transactions, what
+// a crash leaves is a prefix of that.
+func TestOrder(t *testing.T) {
+	s := open(t, tempFile(t), func(c *statestore.Config) { c.Buckets = []statestore.Bucket{two, one} })
+	var got []string
+	for _, b := range []statestore.Bucket{"meta", one, two} {
+		for _, key := range []string{"b", "a"} {
+			s.Put(b, key, func() ([]byte, error) { got = append(got, string(b)+" "+key); return []byte("x"), nil })
+		}
+	}
+	run(t, s)
+	wait(t, s)
+	if want := []string{"two a", "two b", "one a", "one b", "meta a", "meta b"}; !slices.Equal(got, want) {
+		t.Errorf("written in the order %q, want %q", got, want)
+	}
+}
+
 func TestValuesThatCannotBeStoredAreSkipped(t *testing.T) {
 	s := open(t, tempFile(t), nil)
 	s.Put(one, strings.Repeat("k", 40000), value("key too large"))
