@@ -77,10 +77,15 @@ type Packet struct {
 func (r *Router) Connect(c Connect) (conn *Conn, present bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if s := r.sessions[c.ID]; s != nil && s.conn != nil {
-		r.disconnect(s.conn, Disconnect{})
-	}
 	s := r.sessions[c.ID]
+	switch {
+	case s == nil:
+	case s.conn != nil:
+		r.disconnect(s.conn, Disconnect{})
+	default: // Tick comes once a second only
+		r.settle(s, r.cfg.Now())
+	}
+	s = r.sessions[c.ID] // unless that has ended it
 	if s != nil && c.CleanStart {
 		r.end(s, CleanStart)
 		s = nil

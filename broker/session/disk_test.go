@@ -167,6 +167,33 @@ func TestOrphanKeepsItsNumber(t *testing.T) {
 	}
 }
 
+// TestExpiryOnDisk: a session expires after its time also if the broker was stopped meanwhile, and not earlier, although times
+// on disk are whole seconds.
+func TestExpiryOnDisk(t *testing.T) {
+	start := time.Unix(1_000_000, 900_000_000)
+	for after, want := range map[time.Duration]bool{300 * time.Millisecond: true, 999 * time.Second: true, 1001 * time.Second: false} {
+		path, expiry := filepath.Join(t.TempDir(), "db"), uint32(1000)
+		if after < time.Second {
+			expiry = 1
+		}
+		router, st, commit := openAt(t, path, start)
+		l, _ := router.Connect(session.Connect{ID: "c", Expiry: expiry})
+		subscribe(t, l, "t")
+		l.Disconnect(session.Disconnect{})
+		p, _ := router.Connect(session.Connect{ID: "p"})
+		publish(t, p, "t", "m", nil)
+		commit()
+		kit.NoError(t, st.Close())
+
+		router, st, _ = openAt(t, path, start.Add(after))
+		l, present := router.Connect(session.Connect{ID: "c", Expiry: expiry})
+		if got := drain(t, l); present != want || want != (got == "m") {
+			t.Errorf("after %v of %d s: present %v with messages %q", after, expiry, present, got)
+		}
+		kit.NoError(t, st.Close())
+	}
+}
+
 // TestUnreadableMessageEndsTheSession: the client must resync, not reconnect to the same error
 // forever.
 func TestUnreadableMessageEndsTheSession(t *testing.T) {

@@ -1,6 +1,7 @@
 package session_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -25,6 +26,32 @@ func TestExpiry(t *testing.T) {
 	b.advance(100 * 365 * 24 * time.Hour)
 	if got := b.Stats(); got.Sessions != 2 || got.Connected != 1 || connected.EndReason() != "" {
 		t.Errorf("after 100 years: %+v", got)
+	}
+}
+
+// TestExpiryBeforeTick: a session ends when its time has come, also if its client connects before Tick has ended it, and a
+// delayed will is published then.
+func TestExpiryBeforeTick(t *testing.T) {
+	for seconds, want := range map[int]bool{9: true, 10: false} {
+		b := newBench(t, nil)
+		b.conn("c", 10).Disconnect(session.Disconnect{})
+		b.now = b.now.Add(time.Duration(seconds) * time.Second)
+		if _, present := b.Connect(session.Connect{ID: "c", Expiry: 10}); present != want {
+			t.Errorf("after %d s of 10 the session is there: %v", seconds, present)
+		}
+	}
+	for seconds, want := range map[int]string{4: "", 5: "will"} {
+		b := newBench(t, nil)
+		reader := b.conn("reader", 0)
+		subscribe(t, reader, "w")
+		connect := session.Connect{ID: "c", Expiry: 100, Will: &session.Will{Delay: 5, Message: session.Message{Topic: "w", Payload: []byte("will"), QoS: 1}}}
+		l, _ := b.Connect(connect)
+		l.Disconnect(session.Disconnect{})
+		b.now = b.now.Add(time.Duration(seconds) * time.Second)
+		if _, present := b.Connect(connect); !present {
+			t.Errorf("after %d s of 100 the session has ended", seconds)
+		}
+		check(t, fmt.Sprintf("a will after 5 s, at %d s", seconds), drain(t, reader), want)
 	}
 }
 

@@ -77,7 +77,7 @@ func (r *Router) record(s *session) sessionRecord {
 	defer r.mu.Unlock()
 	rec := sessionRecord{Owner: s.owner, Expiry: s.expiry, Credential: s.credential}
 	if s.conn == nil {
-		rec.DisconnectedAt = s.disconnectedAt.Unix()
+		rec.DisconnectedAt = s.disconnectedAt.Add(time.Second - 1).Unix() // rounded up: it must not expire too early
 	}
 	for _, sub := range s.subs {
 		rec.Subs = append(rec.Subs, sub)

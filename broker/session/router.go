@@ -185,12 +185,17 @@ func (r *Router) Tick() {
 		if r.sessions[s.id] != s {
 			continue // the will of another one has ended it
 		}
-		if s.will != nil && !now.Before(s.willAt) {
-			r.publishWill(s)
-		}
-		if s.expired(now) {
-			r.end(s, Expired)
-		}
+		r.settle(s, now)
+	}
+}
+
+// settle publishes the will of s, which has no connection, if it is due, and ends s if it has expired. Callers hold r.mu.
+func (r *Router) settle(s *session, now time.Time) {
+	if s.will != nil && !now.Before(s.willAt) {
+		r.publishWill(s)
+	}
+	if s.expired(now) {
+		r.end(s, Expired)
 	}
 }
 
