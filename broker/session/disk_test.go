@@ -194,6 +194,28 @@ func TestExpiryOnDisk(t *testing.T) {
 	}
 }
 
+// TestExpiryAfterCrashes: a session whose client was connected when the broker was killed expires its time after the next
+// start, however often the broker starts.
+func TestExpiryAfterCrashes(t *testing.T) {
+	path, now := filepath.Join(t.TempDir(), "db"), time.Unix(1_000_000, 0)
+	router, st, commit := openAt(t, path, now)
+	l, _ := router.Connect(session.Connect{ID: "c", Expiry: 100})
+	subscribe(t, l, "t")
+	commit()
+	kit.NoError(t, st.Close())
+
+	start := now.Add(time.Hour)
+	for _, c := range []struct{ after, sessions int }{{0, 1}, {50, 1}, {99, 1}, {101, 0}} {
+		router, st, commit = openAt(t, path, start.Add(time.Duration(c.after)*time.Second))
+		router.Tick()
+		if got := router.Stats(); got.Sessions != c.sessions || got.Subscriptions != c.sessions {
+			t.Errorf("%d s after the first start: %d sessions with %d subscriptions, want %d", c.after, got.Sessions, got.Subscriptions, c.sessions)
+		}
+		commit()
+		kit.NoError(t, st.Close())
+	}
+}
+
 // TestUnreadableMessageEndsTheSession: the client must resync, not reconnect to the same error
 // forever.
 func TestUnreadableMessageEndsTheSession(t *testing.T) {

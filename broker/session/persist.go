@@ -195,6 +195,9 @@ func (r *Router) loadSession(id string, value []byte) error {
 		s.subs[sub.Filter] = sub
 		r.index.add(s, sub)
 	}
+	if rec.DisconnectedAt == 0 {
+		r.storeSession(s) // since now, also for later starts
+	}
 	return nil
 }
 
