@@ -114,7 +114,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	collect(gauge, "memory_bytes", "What session queues have in memory only, against maxTotalMemoryBytes.", float64(stats.TotalMemory))
 	collect(gauge, "store_failing", "1 while messages cannot be written to disk and are not acknowledged, else 0.", oneIf(c.store.Err() != nil))
 	collect(counter, "messages_received_total", "Number of messages accepted from clients, including wills.", float64(stats.Received))
-	collect(counter, "messages_refused_total", "Number of messages refused because the publisher had more than its share of a queue.", float64(stats.Refused))
+	collect(counter, "messages_refused_total", "Number of messages refused because the publisher had more than its share of a queue, or because too much waited for the disk.", float64(stats.Refused))
 	collect(counter, "messages_sent_total", "Number of messages sent to clients, including repetitions.", float64(stats.Sent))
 	collect(counter, "bytes_received_total", "Size of the received MQTT packets in bytes.", float64(c.traffic.received.Load()))
 	collect(counter, "bytes_sent_total", "Size of the sent MQTT packets in bytes.", float64(c.traffic.sent.Load()))

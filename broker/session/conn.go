@@ -58,6 +58,9 @@ type ack struct {
 	batch    uint64 // send it once the store has committed this batch
 }
 
+// quotaExceeded is the reason code for a client that is to publish its message again later.
+const quotaExceeded = 0x97
+
 // Packet is a PUBLISH or a PUBACK for the client.
 type Packet struct {
 	// Message is the message to publish. If it is nil, the packet acknowledges the client's message
@@ -226,13 +229,18 @@ func (c *Conn) Publish(m *Message, packetID uint16) error {
 	if m.QoS > 0 && len(c.acks) >= r.cfg.ReceiveMaximum {
 		return ErrReceiveMaximum
 	}
+	if limit := r.cfg.MaxTotalMemory; m.QoS > 0 && limit > 0 && r.unwritten > limit { // the disk is full, say
+		r.stats.Refused++
+		c.acknowledge(ack{packetID: packetID, code: quotaExceeded})
+		return nil
+	}
 	before := r.writes
 	matched, err := r.publish(c.s, m)
 	// A session that has ended must be gone from disk: it could be back after a crash, without this message.
 	a := ack{packetID: packetID, batch: r.ends}
 	switch {
 	case err != nil:
-		a.code = 0x97 // quota exceeded
+		a.code = quotaExceeded
 	case !matched:
 		a.code = 0x10 // no matching subscribers
 	}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -214,6 +215,47 @@ func TestExpiryAfterCrashes(t *testing.T) {
 		commit()
 		kit.NoError(t, st.Close())
 	}
+}
+
+// TestUnwrittenIsLimited: while the disk takes nothing, what waits for it does not fill the memory. It is refused without being
+// delivered to anybody, and what is on disk, or whose session has ended, makes room.
+func TestUnwrittenIsLimited(t *testing.T) {
+	router, st, commit := open(t, filepath.Join(t.TempDir(), "db"))
+	defer func() { _ = st.Close() }()
+	router.SetLimits(session.Limits{MaxQueuedMessages: 1000, MaxQueuedBytes: 1 << 20, MaxTotalMemory: 10_000})
+	l, _ := router.Connect(session.Connect{ID: "c", Expiry: 1000})
+	subscribe(t, l, "t")
+	l.Disconnect(session.Disconnect{})
+	commit()
+	p, _ := router.Connect(session.Connect{ID: "p"})
+	other, _ := router.Connect(session.Connect{ID: "other"})
+	fill := func() {
+		t.Helper()
+		before := router.Stats()
+		for range 100 {
+			publish(t, p, "t", strings.Repeat("x", 1023), nil)
+		}
+		if got := router.Stats(); got.Queued-before.Queued != 10 || got.Refused-before.Refused != 90 {
+			t.Errorf("of 100 KiB %d messages were queued and %d refused, want 10 and 90", got.Queued-before.Queued, got.Refused-before.Refused)
+		}
+	}
+	fill()
+	check(t, "what is queued is not on disk", drain(t, p), "")
+	publish(t, other, "t", "x", nil)
+	check(t, "there is no room", drain(t, other), "ack1/97")
+	commit()
+	if got, want := drain(t, p), strings.Repeat("ack1/0 ", 10)+strings.Repeat("ack1/97 ", 90); got+" " != want {
+		t.Errorf("once there is room: %s", got)
+	}
+	fill()
+	router.RevokeSession("c")
+	l, _ = router.Connect(session.Connect{ID: "c", Expiry: 1000})
+	subscribe(t, l, "t")
+	publish(t, other, "t", "x", nil)
+	check(t, "accepted, not on disk", drain(t, other), "")
+	check(t, "delivered", drain(t, l), "x")
+	commit()
+	check(t, "on disk", drain(t, other), "ack1/0")
 }
 
 // TestUnreadableMessageEndsTheSession: the client must resync, not reconnect to the same error

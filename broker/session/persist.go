@@ -101,6 +101,8 @@ func (r *Router) storeEntry(s *session, e *entry) {
 		body := msg.body
 		r.cfg.Store.Add(store.Messages, messageKey(msg.id), func() ([]byte, error) { return body.encode(), nil })
 		r.uncommitted = append(r.uncommitted, msg)
+		msg.unwritten = true
+		r.unwritten += msg.bytes
 	}
 	msg.storedRefs++
 	rec := entryRecord{SubIDs: e.subIDs, Publisher: e.publisher}
@@ -114,6 +116,15 @@ func (r *Router) deleteEntry(s *session, e *entry) {
 	e.msg.storedRefs--
 	if e.msg.storedRefs == 0 {
 		r.cfg.Store.Remove(store.Messages, messageKey(e.msg.id))
+		r.written(e.msg)
+	}
+}
+
+// written no longer counts msg in r.unwritten.
+func (r *Router) written(msg *shared) {
+	if msg.unwritten {
+		msg.unwritten = false
+		r.unwritten -= msg.bytes
 	}
 }
 

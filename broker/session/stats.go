@@ -41,7 +41,7 @@ type Stats struct {
 	MaxTotalBytes int64             // the current limit
 	TotalMemory   int64             // what counts against Config.MaxTotalMemory
 	Received      uint64            // messages accepted from clients, including wills
-	Refused       uint64            // messages refused because the publisher had more than its share of a queue
+	Refused       uint64            // messages refused because the publisher had more than its share of a queue, or too much waits for the store
 	Sent          uint64            // messages returned by Next, including repetitions
 	Dropped       map[Reason]uint64 // messages that were queued and dropped
 }
