@@ -2,6 +2,7 @@ package membership
 
 import (
 	"context"
+	"crypto/ecdsa"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
@@ -153,27 +154,56 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// authorities returns the names of those that the cluster trusts.
+func (r *rig) authorities() (names []string) {
+	r.Helper()
+	certs, err := r.Broker().Certificates()
+	kit.NoError(r, err)
+	for block, rest := pem.Decode(certs.CA); block != nil; block, rest = pem.Decode(rest) {
+		cert, err := x509.ParseCertificate(block.Bytes)
+		kit.NoError(r, err)
+		names = append(names, cert.Subject.CommonName)
+	}
+	return names
+}
+
+// seed gives the cluster another token that has its key.
+func (r *rig) seed() {
+	r.Helper()
+	seeded, _, err := enrolment.New(r.token)
+	kit.NoError(r, err)
+	r.token = seeded
+}
+
 // TestTrusted: a cluster that has joined trusts what its hub named last, and not what its token had.
 func TestTrusted(t *testing.T) {
 	r := newRig(t)
-	subjects := func() (names []string) {
-		certs, err := r.Broker().Certificates()
-		kit.NoError(t, err)
-		for block, rest := pem.Decode(certs.CA); block != nil; block, rest = pem.Decode(rest) {
-			cert, err := x509.ParseCertificate(block.Bytes)
-			kit.NoError(t, err)
-			names = append(names, cert.Subject.CommonName)
-		}
-		return names
-	}
-	if got, want := subjects(), []string{r.authority.Leaf.Subject.CommonName}; !slices.Equal(got, want) {
+	if got, want := r.authorities(), []string{r.authority.Leaf.Subject.CommonName}; !slices.Equal(got, want) {
 		t.Errorf("it trusts %v, want %v", got, want)
 	}
 	// Somebody gives it another token, whose authority may be a newer one.
-	seeded, _, err := enrolment.New(r.token)
-	kit.NoError(t, err)
-	r.token = seeded
-	if got, want := subjects(), []string{r.authority.Leaf.Subject.CommonName, "other"}; !slices.Equal(got, want) {
+	r.seed()
+	if got, want := r.authorities(), []string{r.authority.Leaf.Subject.CommonName, "other"}; !slices.Equal(got, want) {
 		t.Errorf("with another token it trusts %v, want %v", got, want)
+	}
+}
+
+// TestJoinedForgetsTheToken: an agent that joins trusts what its hub names and no longer what the token had, from then on and not only
+// after a restart, and does not use the token again.
+func TestJoinedForgetsTheToken(t *testing.T) {
+	r := newRig(t)
+	r.seed()
+	key, ok := r.cluster.PrivateKey.(*ecdsa.PrivateKey)
+	if !ok {
+		t.Fatalf("the key is %T", r.cluster.PrivateKey)
+	}
+	secret, _ := r.held()
+	answer := enrolment.Answer{Certificate: secret.Data[corev1.TLSCertKey], Trust: secret.Data[corev1.ServiceAccountRootCAKey]}
+	kit.NoError(t, r.keep(t.Context(), answer, keys{next: key}))
+	if got, want := r.authorities(), []string{r.authority.Leaf.Subject.CommonName}; !slices.Equal(got, want) {
+		t.Errorf("it trusts %v, want %v", got, want)
+	}
+	if _, token := r.held(); token.Key() != nil {
+		t.Error("it has the key of the token")
 	}
 }

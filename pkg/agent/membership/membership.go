@@ -74,9 +74,9 @@ type Membership struct {
 	cfg Config
 
 	mu     sync.Mutex
-	secret *corev1.Secret // guarded by mu, and never changed
-	token  enrolment.Token
-	status error // guarded by mu: why there is no usable certificate
+	secret *corev1.Secret  // guarded by mu, and never changed
+	token  enrolment.Token // guarded by mu: that of secret
+	status error           // guarded by mu: why there is no usable certificate
 
 	refused atomic.Int32 // how often the broker has refused the certificate since it last accepted one
 	renew   chan renewal // holds one if the certificate is to be renewed before its time
@@ -315,7 +315,7 @@ type keys struct {
 // keys returns the keys in the Secret, and makes those that are not there. They are kept before they are used: an approval may
 // come after a restart.
 func (m *Membership) keys(ctx context.Context) (k keys, err error) {
-	secret, _ := m.held()
+	secret, token := m.held()
 	changed := secret.DeepCopy()
 	if changed.Data == nil {
 		changed.Data = map[string][]byte{}
@@ -336,7 +336,7 @@ func (m *Membership) keys(ctx context.Context) (k keys, err error) {
 	if len(changed.Data) == len(secret.Data) && string(changed.Data[nextRequest]) == string(secret.Data[nextRequest]) {
 		return k, nil
 	}
-	return k, m.write(ctx, changed)
+	return k, m.write(ctx, changed, token)
 }
 
 // keyIn returns the private key of a Secret, and adds one if there is none.
@@ -367,15 +367,15 @@ func encodeKey(key *ecdsa.PrivateKey) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), err
 }
 
-// write replaces the Secret, unless somebody else has changed it.
-func (m *Membership) write(ctx context.Context, secret *corev1.Secret) error {
+// write replaces the Secret, which has a token, unless somebody else has changed it.
+func (m *Membership) write(ctx context.Context, secret *corev1.Secret, token enrolment.Token) error {
 	written, err := m.cfg.Secrets.Update(ctx, secret, metav1.UpdateOptions{})
 	if err != nil {
 		return fmt.Errorf("write the Secret %s: %w", m.cfg.Name, err)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.secret = written
+	m.secret, m.token = written, token
 	return nil
 }
 
@@ -385,16 +385,17 @@ func (m *Membership) keep(ctx context.Context, a enrolment.Answer, k keys) error
 		return fmt.Errorf("the answer of the hub cannot be used: %w", err)
 	}
 	secret, token := m.held()
+	token = token.Joined()
 	changed := secret.DeepCopy()
 	text, err := encodeKey(k.next)
 	if err != nil {
 		return err
 	}
 	changed.Data[corev1.TLSCertKey], changed.Data[corev1.TLSPrivateKeyKey] = a.Certificate, text
-	changed.Data[corev1.ServiceAccountRootCAKey], changed.Data[TokenKey] = a.Trust, []byte(token.Joined().String())
+	changed.Data[corev1.ServiceAccountRootCAKey], changed.Data[TokenKey] = a.Trust, []byte(token.String())
 	delete(changed.Data, nextKey)
 	delete(changed.Data, nextRequest)
-	if err := m.write(ctx, changed); err != nil {
+	if err := m.write(ctx, changed, token); err != nil {
 		return err
 	}
 	cert := certificate(changed, m.cfg.Cluster)
