@@ -128,6 +128,9 @@ func (h *heldWorks) report(s *wire.Status, now time.Time) (added, changed bool) 
 		if known {
 			h.remove(s.UID)
 		}
+		if h.released[s.UID] {
+			delete(h.released, s.UID) // it is back, as after a restore of the cluster: another release deletes it again
+		}
 		h.put(w)
 		added, changed = !known, true
 	case known || meta.IsStatusConditionTrue(s.Status.Conditions, workv1.WorkDeleting):

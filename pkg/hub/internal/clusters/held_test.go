@@ -129,6 +129,26 @@ func TestHeldWorks(t *testing.T) {
 	if got := deleted(); !slices.Equal(got, want[1:]) {
 		t.Errorf("%v are released", got)
 	}
+
+	// The cluster is restored from a backup of before the deletions.
+	f.lists(cluster, "b", "c", "d")
+	f.reports(cluster, workv1.WorkDeletionHeld, "b", "c", "d")
+	w.await(cluster, "those that were deleted are held again", func(c *clusterv1.ManagedCluster) bool {
+		return worksHeld(metav1.ConditionTrue, workv1.ReasonSourceIdentityChanged)(c) &&
+			strings.Contains(meta.FindStatusCondition(c.Status.Conditions, clusterv1.ManagedClusterConditionWorksHeld).Message, "b, c, d")
+	})
+	annotate("3")
+	again := slices.Sorted(slices.Values(append([]string{cluster + "/d/uid-d"}, append(want[1:], want[1:]...)...)))
+	kit.True(t, "their deletions are delivered again", func() bool { return slices.Equal(deleted(), again) })
+	f.awaitEvents("Normal DeletingHeldWorks")
+	f.reports(cluster, workv1.WorkDeleted, "b", "c", "d")
+	w.await(cluster, "they are deleted again", worksHeld(metav1.ConditionFalse, clusterv1.ReasonNoWorksHeld))
+	f.awaitEvents("Normal NoWorksHeld")
+
+	f.lists(cluster, "d")
+	f.reports(cluster, workv1.WorkDeletionHeld, "d")
+	w.await(cluster, "one is held", worksHeld(metav1.ConditionTrue, workv1.ReasonSourceIdentityChanged))
+	f.awaitEvents("Warning WorksHeld")
 	f.reports(cluster, workv1.WorkApplied, "d") // the hub's API is back: the agent knows so first
 	w.await(cluster, "none is held", worksHeld(metav1.ConditionFalse, clusterv1.ReasonNoWorksHeld))
 	f.awaitEvents("Normal NoWorksHeld")
