@@ -90,7 +90,30 @@ func (x *clusterIndex) recount(name wire.ClusterName, e *entry, now time.Time) {
 	}
 	x.census = x.census.add(e.vote, -1).add(after, 1)
 	e.vote = after
-	engaged := x.census.brakes()
+	x.brake(name, now)
+}
+
+// allRead notes that a watch event has shown each ManagedCluster, and has the absent ones reconciled.
+func (x *clusterIndex) allRead(now time.Time) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.read = true
+	var first wire.ClusterName
+	for name, e := range x.entries {
+		if e.vote == votesAbsent {
+			x.enqueue(name, e)
+			if first == "" || name < first {
+				first = name
+			}
+		}
+	}
+	x.brake(first, now)
+}
+
+// brake engages or releases the brake as the census says, after a change of a cluster. Until all clusters are read it
+// says nothing: absent ones may have been read first. mu is held.
+func (x *clusterIndex) brake(name wire.ClusterName, now time.Time) {
+	engaged := x.read && x.census.brakes()
 	if engaged == x.braked {
 		return
 	}
@@ -121,7 +144,7 @@ func (x *clusterIndex) delayTaints(until time.Time) {
 
 // failoverOf returns when a cluster may get the taint unreachable. mu is held.
 func (x *clusterIndex) failoverOf(e *entry) failover {
-	f := failover{held: !x.online || x.braked, from: x.taintsFrom}
+	f := failover{held: !x.online || !x.read || x.braked, from: x.taintsFrom}
 	if e.taintsFrom.After(f.from) {
 		f.from = e.taintsFrom
 	}

@@ -175,6 +175,49 @@ func TestBrakeFollowsTheCensus(t *testing.T) {
 	expect("four are out of the count", census{5, 1}, false, 0)
 }
 
+// A hub that starts goes by all its clusters, and not by those that it happens to read first.
+func TestBrakeWaitsForAllClusters(t *testing.T) {
+	there, _ := play(t, presence{state: unseen}, "announce a")
+	gone, _ := play(t, presence{state: unseen}, "announce a; left a")
+	for _, c := range []struct {
+		absent  int // of ten, and read first
+		changes []brakeChange
+	}{
+		{3, nil},
+		{6, []brakeChange{{"c0", true, census{4, 6}}}},
+	} {
+		x := newTestIndex(policy{limits: newLimits(time.Minute, 5*time.Minute, 5*time.Minute)})
+		x.read = false
+		for i := range 10 {
+			p := there
+			if i < c.absent {
+				p = gone
+			}
+			name := wire.ClusterName(fmt.Sprint("c", i))
+			x.see(name, settled(p, func(cluster *clusterv1.ManagedCluster) { cluster.Spec.Taints = nil }))
+			x.view(name)
+		}
+		if got := x.takeBrakeChanges(); len(got) > 0 || !x.taintsFrom.IsZero() {
+			t.Errorf("%d absent, before all are read: changes %+v, taints from %v", c.absent, got, x.taintsFrom)
+		}
+		x.online = true
+		if v, _ := x.view("c0"); !v.failover.held {
+			t.Errorf("%d absent: the taint is not held before all are read", c.absent)
+		}
+		clear(x.queued)
+		x.allRead(start)
+		if got := x.takeBrakeChanges(); !slices.Equal(got, c.changes) || !x.taintsFrom.IsZero() {
+			t.Errorf("%d absent: changes %+v, taints from %v; want %+v", c.absent, got, x.taintsFrom, c.changes)
+		}
+		if x.queued["c0"] != 1 || len(x.queued) != c.absent {
+			t.Errorf("%d absent: queued %v", c.absent, x.queued)
+		}
+		if v, _ := x.view("c0"); v.failover.held != (c.changes != nil) {
+			t.Errorf("%d absent: the taint is held: %v", c.absent, v.failover.held)
+		}
+	}
+}
+
 // A hub without a connection cannot know who is back, and gives agents time to announce themselves.
 func TestTaintsWaitForTheConnection(t *testing.T) {
 	x := fleetOf(10)

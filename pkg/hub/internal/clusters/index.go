@@ -35,6 +35,7 @@ type clusterIndex struct {
 	unregistered int                         // guarded by mu: entries that never had a ManagedCluster
 	online       bool                        // guarded by mu: the hub is connected
 	offlineSince time.Time                   // guarded by mu: zero: online, or nobody vouches already
+	read         bool                        // guarded by mu: all ManagedClusters were, see allRead
 	census       census                      // guarded by mu: the sum of the votes of entries
 	braked       bool                        // guarded by mu: the fleet brake is engaged
 	brakeChanges []brakeChange               // guarded by mu: to be reported

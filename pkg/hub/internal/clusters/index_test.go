@@ -31,6 +31,7 @@ func (c testClusters) Latest(key types.NamespacedName) (*clusterv1.ManagedCluste
 func newTestIndex(p policy) *testIndex {
 	x := &testIndex{latest: testClusters{}, queued: map[wire.ClusterName]int{}}
 	x.clusterIndex = newClusterIndex(p, newMetrics(), x.latest, nil, func(name wire.ClusterName) { x.queued[name]++ })
+	x.allRead(start)
 	return x
 }
 

@@ -19,8 +19,12 @@ import (
 // minTick is the minimum time between two passes over the index.
 const minTick = 50 * time.Millisecond
 
-// runTimer applies what follows from the passing of time, until ctx ends.
+// runTimer applies what follows from the passing of time, once all ManagedClusters are read, until ctx ends.
 func (c *Clusters) runTimer(ctx context.Context) {
+	if !c.WaitForSync(ctx) {
+		return
+	}
+	c.index.allRead(time.Now())
 	for {
 		now := time.Now()
 		c.reportBrake()
