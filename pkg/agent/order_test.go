@@ -161,6 +161,32 @@ func TestWavesOfANewSpec(t *testing.T) {
 	w.noneApplied()
 }
 
+// A manifest whose change is refused holds up the waves after it, and the removal of what the spec has dropped, also while it waits for its next attempt
+// and the object of the spec before is ready.
+func TestRefusedChangeHoldsUpWaves(t *testing.T) {
+	w, works := start(t)
+	fixed := func(value string) string {
+		return strings.Replace(configMap("fixed", value), ", data:", ", immutable: true, data:", 1)
+	}
+	w.deploy(works, "web", fixed("1"), configMap("beside", "1"), inWave(1, configMap("last", "1")), configMap("dropped", "1"))
+	w.requests.Take()
+	w.change(works, "web", fixed("2"), configMap("beside", "2"), inWave(1, configMap("last", "2")))
+	w.tells(works, "web", metav1.ConditionFalse, workv1.ReasonAppliedManifestWorkFailed, "")
+	// The next attempt is far enough away for what follows to come first.
+	kit.True(t, "the change is requested five times", func() bool {
+		return w.requests.Counts(kit.On("configmaps"), func(r kit.Request) bool { return r.Name == "fixed" })["update configmaps"] >= 5
+	})
+	for range 3 {
+		w.patch("beside", `{"data":{"k":"theirs"}}`)
+		w.data("beside", "2")
+	}
+	if order := applied.OrderOf(w.names("web")); order.Opened != 1 {
+		t.Errorf("the order is %+v", order)
+	}
+	w.data("last", "1")
+	w.data("dropped", "1")
+}
+
 // A manifest whose wave is no number fails, and those of other waves do as they would.
 func TestInvalidWave(t *testing.T) {
 	w, works := start(t)

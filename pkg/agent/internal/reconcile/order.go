@@ -189,7 +189,7 @@ func (r *Reconciler) notReady(ctx context.Context, rec *reconciliation, i int) s
 	switch {
 	case rec.order.hasRun(i), rec.complete.Of(i):
 		return ""
-	case rec.applyError(i) != nil:
+	case rec.applyError(i) != nil, rec.waiting[i]:
 		return " is not applied"
 	case rec.withholds(i) != nil:
 		return " may not be read"
