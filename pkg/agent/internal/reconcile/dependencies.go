@@ -26,16 +26,21 @@ func (t *Table) depend(e *entry, names []string) {
 	t.mu.Lock()
 	var unknown []string
 	for _, name := range e.dependsOn {
+		if slices.Contains(names, name) {
+			continue
+		}
 		if of := t.dependents[name].Delete(e.name); of.Len() == 0 {
 			delete(t.dependents, name)
+			if other := t.entries[name]; other != nil {
+				other.standing = standing{} // nobody notes any more how it is
+			}
 		}
 	}
-	before := e.dependsOn
 	e.dependsOn = names
 	for _, name := range names {
 		if t.dependents[name] == nil {
 			t.dependents[name] = sets.Set[string]{}
-			if t.entries[name] != nil && !slices.Contains(before, name) {
+			if t.entries[name] != nil {
 				unknown = append(unknown, name)
 			}
 		}
@@ -57,6 +62,9 @@ func (t *Table) dependedOn(name string) bool {
 // setStanding sets the standing of e, and reconciles those that depend on it if it is another one.
 func (t *Table) setStanding(e *entry, is standing) {
 	t.mu.Lock()
+	if len(t.dependents[e.name]) == 0 {
+		is = standing{} // the last one has left meanwhile
+	}
 	if e.standing == is {
 		t.mu.Unlock()
 		return

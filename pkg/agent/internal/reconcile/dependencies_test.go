@@ -44,3 +44,23 @@ func TestStandingIsOfASpec(t *testing.T) {
 		t.Errorf("before its new spec is applied, it %q", text)
 	}
 }
+
+// What a work was when the last one left that depended on it says nothing of how it is when another one comes.
+func TestStandingEndsWithTheLastDependent(t *testing.T) {
+	table := NewTable()
+	table.add("db", inbox.Key{})
+	db, app := table.entry("db"), table.entry("app")
+	known := standing{of: &workv1.Manifest{}}
+	table.depend(app, []string{"db"})
+	table.setStanding(db, known)
+	table.depend(app, []string{"db", "settings"})
+	if is := table.standingOf("db"); is != known {
+		t.Errorf("while one depends on it, it is %+v", is)
+	}
+	table.depend(app, nil)
+	table.setStanding(db, known) // by a reconcile that began before
+	table.depend(table.entry("other"), []string{"db"})
+	if is := table.standingOf("db"); is != (standing{}) {
+		t.Errorf("for one that came later, it is %+v", is)
+	}
+}
