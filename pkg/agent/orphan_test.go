@@ -33,7 +33,7 @@ func (w *fixture) orphaned(name string) {
 	})
 }
 
-// The object of a manifest is kept if one update both removes and orphans it.
+// The object of a manifest is kept if one update both removes and orphans it, also if the agent may not watch objects of its type.
 func TestOrphaningAndRemovingInOneUpdate(t *testing.T) {
 	t.Parallel()
 	for name, option := range map[string]func(w *fixture) *workv1.DeleteOption{
@@ -51,19 +51,27 @@ func TestOrphaningAndRemovingInOneUpdate(t *testing.T) {
 				}}}
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			w, works := start(t)
-			w.deploy(works, "web", configMap("a", "1"), configMap("b", "1"))
-			w.Change(works, "web", func(work *workv1.ManifestWork) {
-				work.Spec = w.work("", configMap("b", "2")).Spec
-				work.Spec.DeleteOption = option(w)
+		for _, watched := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, watched=%t", name, watched), func(t *testing.T) {
+				w := newWorld(t)
+				works := w.source("hub1")
+				if watched {
+					w.agent()
+				} else {
+					w.restrictedAgent("get", "create", "update", "patch", "delete")
+				}
+				w.deploy(works, "web", configMap("a", "1"), configMap("b", "1"))
+				w.Change(works, "web", func(work *workv1.ManifestWork) {
+					work.Spec = w.work("", configMap("b", "2")).Spec
+					work.Spec.DeleteOption = option(w)
+				})
+				w.data("b", "2")
+				w.orphaned("a")
+				w.remove(works, "web")
+				w.orphaned("a")
+				w.noneApplied()
 			})
-			w.data("b", "2")
-			w.orphaned("a")
-			w.remove(works, "web")
-			w.orphaned("a")
-			w.noneApplied()
-		})
+		}
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/workwire/workwire/pkg/agent/internal/applied"
 	"github.com/workwire/workwire/pkg/agent/internal/object"
 	"github.com/workwire/workwire/pkg/agent/internal/strategy/apply"
+	"github.com/workwire/workwire/pkg/agent/internal/strategy/plan"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
 
@@ -54,6 +55,8 @@ func (r *Reconciler) removeObjects(ctx context.Context, h *history, resources []
 	now := time.Now()
 	all := newRemovals(len(resources))
 	var due []int
+	var tried []applied.Resource
+	var entries []plan.Removal
 	for i, res := range resources {
 		if before := h.removals[res.Ref]; before != nil {
 			if wait := before.waits(r.Objects.Get(res.Ref), now); wait > 0 {
@@ -62,13 +65,14 @@ func (r *Reconciler) removeObjects(ctx context.Context, h *history, resources []
 				continue
 			}
 		}
-		due = append(due, i)
+		entry, err := r.removalOf(ctx, res, spec)
+		if err != nil {
+			all.outcomes[i] = apply.RemovalOutcome{Step: plan.LookUp, Err: err}
+			all.first[i] = h.noteRemoval(res.Ref, all.outcomes[i], time.Now())
+			continue
+		}
+		due, tried, entries = append(due, i), append(tried, res), append(entries, entry)
 	}
-	tried := make([]applied.Resource, len(due))
-	for n, i := range due {
-		tried[n] = resources[i]
-	}
-	entries := r.removalEntries(tried, spec)
 	r.restrictRemovals(ctx, entries, tried, spec)
 	r.releaseRefused(entries)
 	for n, outcome := range r.Applier.Remove(ctx, entries, owner) {

@@ -2,13 +2,22 @@ package reconcile
 
 import (
 	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
 
+	"github.com/workwire/workwire/pkg/agent/internal/applied"
 	"github.com/workwire/workwire/pkg/agent/internal/object"
+	"github.com/workwire/workwire/pkg/agent/internal/restmapper"
 	"github.com/workwire/workwire/pkg/agent/internal/strategy/apply"
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/test/kit"
 )
 
 func TestRemovalWaits(t *testing.T) {
@@ -82,6 +91,45 @@ func TestRemovals(t *testing.T) {
 	for _, c := range [][3]time.Duration{{0, 0, 0}, {0, 2, 2}, {2, 0, 2}, {1, 2, 1}, {2, 1, 1}} {
 		if got := sooner(c[0], c[1]); got != c[2] {
 			t.Errorf("of %d and %d, %d is sooner", c[0], c[1], got)
+		}
+	}
+}
+
+// TestOrphanedKind: an object is not deleted as long as nobody can say whether a rule names its kind.
+func TestOrphanedKind(t *testing.T) {
+	answer := http.StatusOK
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(answer)
+		_, _ = fmt.Fprint(w, `{"kind":"APIResourceList","groupVersion":"v1","resources":[{"name":"configmaps","namespaced":true,"kind":"ConfigMap"},{"name":"secrets","namespaced":true,"kind":"Secret"}]}`)
+	}))
+	t.Cleanup(server.Close)
+	res := applied.Resource{Ref: object.Ref{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("configmaps"), Namespace: "ns", Name: "a"}}
+	for name, test := range map[string]struct {
+		answer         int
+		kind           string
+		orphan, failed bool
+	}{
+		"its kind":            {http.StatusOK, "ConfigMap", true, false},
+		"another kind":        {http.StatusOK, "Secret", false, false},
+		"no kind":             {http.StatusOK, "Nothing", false, false},
+		"nothing is served":   {http.StatusNotFound, "ConfigMap", false, false},
+		"not known now":       {http.StatusServiceUnavailable, "ConfigMap", false, true},
+		"the resource":        {http.StatusServiceUnavailable, "configmaps", true, false},
+		"no rule is about it": {http.StatusServiceUnavailable, "", false, false},
+	} {
+		answer = test.answer
+		mapper, err := restmapper.New(restmapper.Config{Client: kit.RESTClient(t, &rest.Config{Host: server.URL, QPS: -1})})
+		kit.NoError(t, err)
+		rules := []workv1.OrphaningRule{{Resource: "ConfigMap", Namespace: "ns", Name: "b"}}
+		if test.kind != "" {
+			rules = append(rules, workv1.OrphaningRule{Resource: test.kind, Namespace: "ns", Name: "a"})
+		}
+		r := &Reconciler{Config: Config{RESTMapper: mapper}}
+		removal, err := r.removalOf(t.Context(), res, &workv1.ManifestWorkSpec{DeleteOption: &workv1.DeleteOption{
+			PropagationPolicy: workv1.DeletePropagationPolicyTypeSelectivelyOrphan, SelectivelyOrphan: &workv1.SelectivelyOrphan{OrphaningRules: rules},
+		}})
+		if removal.Orphan != test.orphan || (err != nil) != test.failed {
+			t.Errorf("%s: orphan %t, %v", name, removal.Orphan, err)
 		}
 	}
 }

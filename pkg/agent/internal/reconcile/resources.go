@@ -1,11 +1,15 @@
 package reconcile
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/workwire/workwire/pkg/agent/internal/applied"
 	"github.com/workwire/workwire/pkg/agent/internal/object"
@@ -84,22 +88,37 @@ func (rec *reconciliation) fieldsDigests() map[object.Ref]string {
 	return all
 }
 
-// removalEntries returns how resources are to be removed. The deleteOption of spec, which may be
-// nil, decides which of them are orphaned.
-func (r *Reconciler) removalEntries(resources []applied.Resource, spec *workv1.ManifestWorkSpec) []plan.Removal {
-	entries := make([]plan.Removal, len(resources))
-	for i, res := range resources {
-		entries[i] = plan.Removal{Ref: res.Ref}
-		if spec == nil || spec.DeleteOption == nil {
+// removalOf returns how a resource is to be removed. The deleteOption of spec, which may be nil,
+// decides whether it is orphaned.
+func (r *Reconciler) removalOf(ctx context.Context, res applied.Resource, spec *workv1.ManifestWorkSpec) (plan.Removal, error) {
+	removal := plan.Removal{Ref: res.Ref}
+	if spec == nil {
+		return removal, nil
+	}
+	option := spec.DeleteOption
+	id := workv1.ManifestResourceMeta{Group: res.Group, Version: res.Version, Resource: res.Resource, Namespace: res.Namespace, Name: res.Name}
+	removal.Orphan = !strategy.Owned(id, option)
+	if removal.Orphan || option == nil || option.PropagationPolicy != workv1.DeletePropagationPolicyTypeSelectivelyOrphan || option.SelectivelyOrphan == nil {
+		return removal, nil
+	}
+	for _, rule := range option.SelectivelyOrphan.OrphaningRules {
+		if rule.Group != res.Group || rule.Namespace != res.Namespace || rule.Name != res.Name {
 			continue
 		}
-		meta := workv1.ManifestResourceMeta{Group: res.Group, Version: res.Version, Resource: res.Resource, Namespace: res.Namespace, Name: res.Name}
-		if live := r.Objects.Get(res.Ref); live.State == object.Present {
-			meta.Kind = live.Object.GetKind() // a rule may name the kind instead of the resource
+		// It may name the kind instead of the resource. The object would tell its kind, but not every one is watched.
+		mapping, err := r.RESTMapper.RESTMapping(ctx, res.GroupVersion().WithKind(rule.Resource))
+		if _, unknown := errors.AsType[*meta.NoKindMatchError](err); unknown {
+			continue
 		}
-		entries[i].Orphan = !strategy.Owned(meta, spec.DeleteOption)
+		if err != nil {
+			return removal, fmt.Errorf("remove %s: find what an orphaning rule names: %w", res.Ref, err)
+		}
+		if mapping.Resource == res.GroupVersionResource {
+			removal.Orphan = true
+			break
+		}
 	}
-	return entries
+	return removal, nil
 }
 
 // refsOf returns the objects of resources.
