@@ -127,9 +127,10 @@ func TestForeignChangesAreUndone(t *testing.T) {
 func TestDeletionWaitsForFinalizers(t *testing.T) {
 	w, works := start(t)
 	twice := strings.Replace(held(configMap("held", "1")), `["`, `["test.workwire.dev/too", "`, 1)
-	w.deploy(works, "web", configMap("free", "1"), twice)
+	// Nothing else of the agent is a Secret.
+	w.deploy(works, "web", "{apiVersion: v1, kind: Secret, metadata: {name: free, namespace: NAMESPACE}}", twice)
 	w.Delete(works, "web")
-	w.data("free", "")
+	kit.Await(w, w.cluster.CoreV1().Secrets(w.namespace), "free", "is gone", func(s *corev1.Secret) bool { return s == nil })
 	work := w.Is(works, "web", "Deleting=True", "Available=False")
 	if c := meta.FindStatusCondition(work.Status.Conditions, "Available"); c.Message != "1 of 2 resources are not available" {
 		t.Errorf("Available says %q", c.Message)

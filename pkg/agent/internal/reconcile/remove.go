@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/workwire/workwire/pkg/agent/internal/applied"
 	"github.com/workwire/workwire/pkg/agent/internal/executor"
@@ -83,13 +85,14 @@ func (r *Reconciler) removeResources(ctx context.Context, logger *slog.Logger, e
 	if len(pending) == 0 {
 		return 0, true, r.Applied.RemoveFinalizer(ctx, amw)
 	}
-	next := e.interest
-	next.objects = refsOf(pending)
+	next := e.interest // what is gone stays followed: it is reported until all is
+	followed := sets.New(next.objects...)
+	next.objects = slices.Concat(next.objects, slices.DeleteFunc(refsOf(pending), followed.Has))
 	r.watch(e, next)
 	if _, err := r.Applied.UpdateStatus(ctx, amw, applied.Status{Resources: pending, Transitions: amw.Status.Transitions}); err != nil {
 		return 0, false, err
 	}
-	after = sooner(removals.after, r.pollInterval(next.objects))
+	after = sooner(removals.after, r.pollInterval(refsOf(pending)))
 	if err := removals.err(); err != nil {
 		return after, false, fmt.Errorf("remove %d of %d objects: %w", len(pending), len(resources), err)
 	}
