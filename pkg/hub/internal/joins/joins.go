@@ -87,8 +87,7 @@ type Config struct {
 
 // asked is who waits for a CertificateSigningRequest.
 type asked struct {
-	request     string // its id
-	device      string // its hash
+	request     enrolment.Proven
 	certificate []byte // PEM, that its ManagedCluster was made with; nil if it is yet to be issued
 }
 

@@ -20,11 +20,11 @@ func TestDeletedRequests(t *testing.T) {
 		return &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	}
 	for _, name := range []string{"seen", "missed", "stays"} {
-		j.wait(name, asked{request: "request-of-" + name})
+		j.wait(name, asked{request: enrolment.Proven{Request: enrolment.Request{ID: "request-of-" + name}}})
 	}
 	j.deleted(csr("seen"))
 	j.deleted(cache.DeletedFinalStateUnknown{Obj: csr("missed")})
-	if len(j.asked) != 1 || j.asked["stays"].request != "request-of-stays" {
+	if len(j.asked) != 1 || j.asked["stays"].request.ID != "request-of-stays" {
 		t.Errorf("waiting: %v", j.asked)
 	}
 }
