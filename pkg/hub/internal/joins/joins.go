@@ -107,9 +107,10 @@ type Joins struct {
 
 	registering sync.Mutex // held while a cluster joins with a token
 
-	revised  chan struct{} // holds a token when the revocation list may have changed, or the broker may not have it
-	revoking sync.Mutex    // held while it is revised
-	compared []byte        // guarded by revoking: the last list that the broker, which was asked, has none after
+	revised  chan struct{}   // holds a token when the revocation list may have changed, or the broker may not have it
+	revoking sync.Mutex      // held while it is revised
+	compared []byte          // guarded by revoking: the last list that the broker, which was asked, has none after
+	unsure   map[string]bool // guarded by revoking: ManagedClusters that may have another device than the informer knows: that write has failed, or its answer
 
 	answering chan struct{} // closed by keepRevocations once the broker was asked for the first time, or there is nothing to ask: nobody is answered before
 	outdated  atomic.Bool   // the broker has a newer list
@@ -133,7 +134,7 @@ func New(cfg Config) (*Joins, error) {
 		cfg: cfg, topics: topics, challenges: enrolment.NewChallenges(), requests: make(chan enrolment.Proven, queued),
 		answers: flowcontrol.NewTokenBucketRateLimiter(perSec, 2*perSec), lines: flowcontrol.NewTokenBucketRateLimiter(10, 50),
 		asked: make(map[string]asked), revised: make(chan struct{}, 1), answering: make(chan struct{}),
-		metrics: newMetrics(),
+		unsure: make(map[string]bool), metrics: newMetrics(),
 	}
 	if err := errors.Join(j.watch(), controller.Register(cfg.Registerer, j.metrics.results, j.metrics.revoked, j.metrics.untaken, j.metrics.outdated)); err != nil {
 		return nil, fmt.Errorf("joins: %w", err)

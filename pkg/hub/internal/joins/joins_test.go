@@ -1,16 +1,29 @@
 package joins
 
 import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"path"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	"github.com/workwire/workwire/pkg/apis/workwire/v1alpha1"
+	"github.com/workwire/workwire/pkg/client/clientset/versioned"
+	"github.com/workwire/workwire/pkg/hub/internal/controller"
 	"github.com/workwire/workwire/pkg/security/enrolment"
+	"github.com/workwire/workwire/test/kit"
 )
 
 // TestDeletedRequests: nobody waits for a CertificateSigningRequest that somebody has deleted.
@@ -64,5 +77,90 @@ func TestWhoWasNotTold(t *testing.T) {
 		if got := c.last.due("new", now); got != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
+	}
+}
+
+// TestReplacedUnanswered: the certificate of a device that was replaced stays revoked where the answer to that write is lost and the informer is
+// behind; it is accepted again if nothing was written.
+func TestReplacedUnanswered(t *testing.T) {
+	const before, after = `"resourceVersion":"1","annotations":{"workwire.dev/device":"before","workwire.dev/certificates":%q}`, `"resourceVersion":"2","annotations":{"workwire.dev/device":"after"}`
+	noted, _ := enrolment.Note(nil, enrolment.Issued{Source: "hub", Serial: "abc", Expires: time.Now().Add(time.Hour)}, time.Now())
+	cluster := func(metadata string) string {
+		return `{"kind":"ManagedCluster","apiVersion":"cluster.open-cluster-management.io/v1","metadata":{"name":"berlin","uid":"1",` + metadata + `}}`
+	}
+	first := cluster(fmt.Sprintf(before, noted))
+	for name, stored := range map[string]struct {
+		cluster string // empty: it is gone
+		revoked bool
+	}{
+		"written":             {cluster(after), true},
+		"not written":         {first, false},
+		"deleted, and unseen": {"", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var fails atomic.Bool
+			var revocations atomic.Value
+			revocations.Store("")
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Content-Type", "application/json")
+				text := stored.cluster
+				switch resource := path.Base(r.URL.Path); {
+				case resource == "managedclusters":
+					fmt.Fprintln(w, `{"type":"ADDED","object":`+first+`}`)
+					fmt.Fprintln(w, `{"type":"BOOKMARK","object":{"kind":"ManagedCluster","apiVersion":"cluster.open-cluster-management.io/v1","metadata":{"resourceVersion":"1","annotations":{"k8s.io/initial-events-end":"true"}}}}`)
+					_ = http.NewResponseController(w).Flush()
+					<-r.Context().Done()
+					return
+				case r.Method == http.MethodPatch:
+					panic(http.ErrAbortHandler) // cuts the connection
+				case resource == "berlin" && fails.Load():
+					w.WriteHeader(http.StatusInternalServerError)
+					return
+				case r.Method == http.MethodPost, r.Method == http.MethodPut:
+					body, _ := io.ReadAll(r.Body)
+					revocations.Store(string(body))
+					text = string(body)
+				case resource == v1alpha1.RevocationsConfigMap:
+					text = revocations.Load().(string)
+				}
+				if text == "" {
+					w.WriteHeader(http.StatusNotFound)
+					text = `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}`
+				}
+				fmt.Fprint(w, text)
+			}))
+			t.Cleanup(server.Close)
+			config := &rest.Config{Host: server.URL, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}
+			writer := versioned.NewForConfigOrDie(config)
+			informers := controller.NewInformers(controller.InformersConfig{Client: writer})
+			clusters := informers.ManagedClusters()
+			kit.NoError(t, clusters.AddIndexers(cache.Indexers{revokedClusters: indexRevoked}))
+			kit.Run(t, "informers", informers.Run)
+			clusters.WaitForSync(t.Context())
+			j := &Joins{
+				cfg:     Config{Core: corev1client.NewForConfigOrDie(config), Writer: writer, Clusters: clusters, Namespace: "hub", Source: "hub"},
+				revised: make(chan struct{}, 1), answering: make(chan struct{}), metrics: newMetrics(), unsure: map[string]bool{},
+			}
+			seen, _ := clusters.Latest(types.NamespacedName{Name: "berlin"})
+			if err := j.patch(t.Context(), seen, map[string]any{"metadata": map[string]any{}}, true); err == nil {
+				t.Fatal("the write is answered")
+			}
+			is := func(revoked bool) {
+				t.Helper()
+				if text := revocations.Load().(string); strings.Contains(text, "abc") != revoked {
+					t.Errorf("is the certificate to be revoked: %v; the ConfigMap is %s", revoked, text)
+				}
+			}
+			fails.Store(true)
+			if err := j.bringRevocations(t.Context()); err == nil {
+				t.Error("the list is brought, and it is not known who is on it")
+			}
+			is(true)
+			fails.Store(false)
+			if err := j.bringRevocations(t.Context()); err != nil && stored.cluster != "" {
+				t.Error(err)
+			}
+			is(stored.revoked)
+		})
 	}
 }

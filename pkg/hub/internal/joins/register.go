@@ -246,8 +246,11 @@ func (j *Joins) patch(ctx context.Context, cluster *clusterv1.ManagedCluster, ch
 		return err
 	}
 	written, err := j.cfg.Writer.ClusterV1().ManagedClusters().Patch(ctx, cluster.Name, types.MergePatchType, patch, metav1.PatchOptions{})
-	if err == nil {
+	switch {
+	case err == nil:
 		j.cfg.Clusters.Wrote(written)
+	case another:
+		j.unsure[cluster.Name] = true
 	}
 	return err
 }

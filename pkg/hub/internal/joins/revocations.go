@@ -152,6 +152,9 @@ func (j *Joins) bringRevocations(ctx context.Context) error {
 // reviseRevocations writes the ConfigMap if it is not as the ManagedClusters say, with more certificates that are revoked. It returns the list in
 // DER, nil without an authority, and while nobody is revoked without one that may sign lists. The caller holds revoking.
 func (j *Joins) reviseRevocations(ctx context.Context, more []enrolment.RevokedCertificate) (crl []byte, err error) {
+	if err := j.beSure(ctx); err != nil {
+		return nil, err
+	}
 	stored, err := j.cfg.Core.ConfigMaps(j.cfg.Namespace).Get(ctx, v1alpha1.RevocationsConfigMap, metav1.GetOptions{})
 	absent := apierrors.IsNotFound(err)
 	if err != nil && !absent {
@@ -185,6 +188,23 @@ func (j *Joins) reviseRevocations(ctx context.Context, more []enrolment.RevokedC
 	}
 	j.metrics.revoked.Set(float64(len(next.Revoked)))
 	return next.crl, nil
+}
+
+// beSure reads the ManagedClusters that may have another device than the informer knows: by what they had before, its certificates would be accepted
+// again, and nobody would know of them any more. The caller holds revoking.
+func (j *Joins) beSure(ctx context.Context) error {
+	for name := range j.unsure {
+		cluster, err := j.cfg.Writer.ClusterV1().ManagedClusters().Get(ctx, name, metav1.GetOptions{})
+		_, seen := j.cfg.Clusters.Latest(types.NamespacedName{Name: name})
+		switch {
+		case err == nil:
+			j.cfg.Clusters.Wrote(cluster)
+		case !apierrors.IsNotFound(err) || seen: // what is gone stays revoked, once the informer knows
+			return fmt.Errorf("read the ManagedCluster %s, which may have another device: %w", name, err)
+		}
+		delete(j.unsure, name)
+	}
+	return nil
 }
 
 // readRevocations returns what the ConfigMap has for this source.
