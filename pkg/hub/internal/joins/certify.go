@@ -144,13 +144,12 @@ func (j *Joins) issued(ctx context.Context, csr *certificatesv1.CertificateSigni
 	if another { // if another one has joined as the cluster since, or with the token, it gets nothing
 		j.registering.Lock()
 		defer j.registering.Unlock()
-		var verdict enrolment.Verdict
 		grant := j.grant(p.Token)
-		verdict, cluster, known = j.decide(p, grant, time.Now())
-		if verdict.Replaces == "" || !known.Waiting {
+		verdict, latest, now := j.decide(p, grant, time.Now())
+		if verdict.Replaces == "" || !now.Waiting {
 			return nil
 		}
-		metadata, have, known = j.metadataOf(p, cluster, grant), nil, enrolment.Known{}
+		cluster, metadata, have, known = latest, j.metadataOf(p, latest, grant), nil, enrolment.Known{}
 	}
 	if known.Revoked {
 		return nil
