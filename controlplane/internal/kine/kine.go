@@ -147,6 +147,16 @@ func (b atomically) Get(ctx context.Context, key, rangeEnd string, limit, revisi
 	return reached, found, err
 }
 
+// Count returns up to which revision the objects are counted, and how many they are. kine says, of those of a revision, how far its
+// writes are by now, and takes that for the revision of the page whose rest it counts.
+func (b atomically) Count(ctx context.Context, prefix, startKey string, revision int64) (int64, int64, error) {
+	reached, count, err := b.Backend.Count(ctx, prefix, startKey, revision)
+	if revision != 0 {
+		reached = revision
+	}
+	return reached, count, err
+}
+
 func newServer() *grpc.Server {
 	return grpc.NewServer(
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second}),

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/k3s-io/kine/pkg/server"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
 // written is a backend to which somebody writes 11 and 12 after it was asked for how far it is, which is 10.
@@ -67,6 +68,29 @@ func TestAnswersAreAll(t *testing.T) {
 		if reaches, _, err := written10to12(c.answers...).Get(t.Context(), "a", "", 1, c.asked, false); reaches != c.reaches || err != nil {
 			t.Errorf("%s: one object reaches %d, %v, want %d", name, reaches, err, c.reaches)
 		}
+	}
+}
+
+// counted is a backend to which somebody writes between a list and the count of the rest.
+type counted struct{ server.Backend }
+
+func (counted) CurrentRevision(context.Context) (int64, error) { return 12, nil }
+
+func (counted) List(context.Context, string, string, int64, int64, bool) (int64, []*server.KeyValue, error) {
+	return 12, []*server.KeyValue{{Key: "/a/1", ModRevision: 4}, {Key: "/a/2", ModRevision: 5}, {Key: "/a/3", ModRevision: 6}}, nil
+}
+
+func (counted) Count(context.Context, string, string, int64) (int64, int64, error) { return 15, 3, nil }
+
+// TestPageReachesItsObjects: a page is of the revision of its objects, and not of that at which the rest was counted.
+func TestPageReachesItsObjects(t *testing.T) {
+	page, err := server.New(atomically{counted{}}, "unix", notifyEvery, emulated).
+		Range(t.Context(), &etcdserverpb.RangeRequest{Key: []byte("/a/"), RangeEnd: []byte("/a0"), Limit: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if page.Header.Revision != 12 || page.Count != 3 || len(page.Kvs) != 2 || !page.More {
+		t.Errorf("the page is %v, want 2 of 3 objects at revision 12", page)
 	}
 }
 
