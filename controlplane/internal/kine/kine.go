@@ -13,9 +13,9 @@ import (
 	"net"
 	"net/url"
 	"os/signal"
-	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -98,7 +98,7 @@ func serve(ctx context.Context, endpoint string) error {
 		return fmt.Errorf("listening: %w", err)
 	}
 	api := newServer()
-	server.New(atomically{backend}, "unix", notifyEvery, emulated).Register(api)
+	server.New(&atomically{Backend: backend}, "unix", notifyEvery, emulated).Register(api)
 	running.Go(func() {
 		<-ctx.Done()
 		timer := time.AfterFunc(graceful, api.Stop)
@@ -112,44 +112,100 @@ func serve(ctx context.Context, endpoint string) error {
 }
 
 // atomically is a backend whose answers have a revision up to which they are all. kine asks for how far its writes are after
-// it has found nothing: whoever watched from there on would miss what was written in between.
-type atomically struct{ server.Backend }
+// it has found nothing: whoever watched from there on would miss what was written in between. And it takes for that the write
+// that returned last: of two at a time, it may be the older one.
+type atomically struct {
+	server.Backend
+	known atomic.Int64 // a revision up to which all is written, the highest that a write or a list has returned
+}
 
-// List returns objects, and up to which revision they are all.
-func (b atomically) List(ctx context.Context, prefix, startKey string, limit, revision int64, keysOnly bool) (int64, []*server.KeyValue, error) {
-	for {
-		before, err := b.CurrentRevision(ctx)
-		if err != nil {
-			return 0, nil, err
-		}
-		reached, found, err := b.Backend.List(ctx, prefix, startKey, limit, revision, keysOnly)
-		if revision == 0 && len(found) == 0 {
-			reached = min(reached, before)
-		}
-		if err != nil || revision != 0 || len(found) == 0 || slices.ContainsFunc(found, func(kv *server.KeyValue) bool { return kv.ModRevision <= before }) {
-			return reached, found, err
-		}
-		// Where there was nothing, kine lists again, only up to how far its writes were, and says that this is all. It has done
-		// so only if all that it found is new.
+// CurrentRevision returns a revision up to which all is written, and no lower one than a write has returned.
+func (b *atomically) CurrentRevision(ctx context.Context) (int64, error) {
+	current, err := b.Backend.CurrentRevision(ctx)
+	return max(current, b.known.Load()), err
+}
+
+// reach remembers that all is written up to a revision.
+func (b *atomically) reach(revision int64) {
+	for known := b.known.Load(); known < revision && !b.known.CompareAndSwap(known, revision); known = b.known.Load() {
 	}
 }
 
+// Create makes an object.
+func (b *atomically) Create(ctx context.Context, key string, value []byte, lease int64) (int64, error) {
+	revision, err := b.Backend.Create(ctx, key, value, lease)
+	if err == nil {
+		b.reach(revision) // a write returns when none is under way that could get a lower revision
+	}
+	return revision, err
+}
+
+// Update replaces an object, if it has that revision.
+func (b *atomically) Update(ctx context.Context, key string, value []byte, revision, lease int64) (int64, *server.KeyValue, bool, error) {
+	revision, kv, updated, err := b.Backend.Update(ctx, key, value, revision, lease)
+	if updated && err == nil {
+		b.reach(revision)
+	}
+	return revision, kv, updated, err
+}
+
+// Delete deletes an object, if it has that revision.
+func (b *atomically) Delete(ctx context.Context, key string, revision int64) (int64, *server.KeyValue, bool, error) {
+	revision, kv, deleted, err := b.Backend.Delete(ctx, key, revision)
+	if deleted && err == nil {
+		b.reach(revision)
+	}
+	return revision, kv, deleted, err
+}
+
+// List returns objects, and up to which revision they are all.
+func (b *atomically) List(ctx context.Context, prefix, startKey string, limit, revision int64, keysOnly bool) (int64, []*server.KeyValue, error) {
+	if revision != 0 {
+		return b.listAt(ctx, prefix, startKey, limit, revision, keysOnly)
+	}
+	current, err := b.Backend.CurrentRevision(ctx)
+	if err != nil {
+		return 0, nil, err
+	}
+	before := max(current, b.known.Load())
+	reached, found, err := b.Backend.List(ctx, prefix, startKey, limit, 0, keysOnly)
+	if err != nil || len(found) == 0 {
+		return before, nil, err
+	}
+	b.reach(reached)
+	if current < reached {
+		// Where there was nothing, kine lists again, only up to how far its writes were, and says that this is all. It may have
+		// done so: what it found may be gone, and more be there.
+		_, found, err = b.listAt(ctx, prefix, startKey, limit, reached, keysOnly)
+	}
+	return reached, found, err
+}
+
+// listAt lists objects of a revision. Where there are none, kine refuses one that is above that of the write that returned last.
+func (b *atomically) listAt(ctx context.Context, prefix, startKey string, limit, revision int64, keysOnly bool) (int64, []*server.KeyValue, error) {
+	reached, found, err := b.Backend.List(ctx, prefix, startKey, limit, revision, keysOnly)
+	if known := b.known.Load(); errors.Is(err, server.ErrFutureRev) && revision <= known {
+		return known, nil, nil
+	}
+	return reached, found, err
+}
+
 // Get returns an object, nil if there is none, and up to which revision that is so.
-func (b atomically) Get(ctx context.Context, key, rangeEnd string, limit, revision int64, keysOnly bool) (int64, *server.KeyValue, error) {
+func (b *atomically) Get(ctx context.Context, key, rangeEnd string, limit, revision int64, keysOnly bool) (int64, *server.KeyValue, error) {
 	before, err := b.CurrentRevision(ctx)
 	if err != nil {
 		return 0, nil, err
 	}
 	reached, found, err := b.Backend.Get(ctx, key, rangeEnd, limit, revision, keysOnly)
 	if revision == 0 && found == nil {
-		reached = min(reached, before)
+		reached = before
 	}
 	return reached, found, err
 }
 
 // Count returns up to which revision the objects are counted, and how many they are. kine says, of those of a revision, how far its
 // writes are by now, and takes that for the revision of the page whose rest it counts.
-func (b atomically) Count(ctx context.Context, prefix, startKey string, revision int64) (int64, int64, error) {
+func (b *atomically) Count(ctx context.Context, prefix, startKey string, revision int64) (int64, int64, error) {
 	reached, count, err := b.Backend.Count(ctx, prefix, startKey, revision)
 	if revision != 0 {
 		reached = revision

@@ -3,6 +3,7 @@ package kine
 import (
 	"bytes"
 	"context"
+	"errors"
 	"strings"
 	"testing"
 
@@ -37,8 +38,8 @@ func (w *written) Get(ctx context.Context, _, _ string, _, _ int64, _ bool) (int
 	return reached, found[0], err
 }
 
-func written10to12(found ...[]*server.KeyValue) atomically {
-	return atomically{&written{found: found, current: 10}}
+func written10to12(found ...[]*server.KeyValue) *atomically {
+	return &atomically{Backend: &written{found: found, current: 10}}
 }
 
 // TestAnswersAreAll: a list that reaches a revision has all that was written up to there, also where there was nothing when
@@ -56,8 +57,9 @@ func TestAnswersAreAll(t *testing.T) {
 		reaches, all int64
 	}{
 		"nothing":               {reaches: 10},
-		"something":             {answers: [][]*server.KeyValue{at(9)}, reaches: 12, all: 1},
-		"something of before":   {answers: [][]*server.KeyValue{at(12, 10)}, reaches: 12, all: 2},
+		"something":             {answers: [][]*server.KeyValue{at(9), at(9)}, reaches: 12, all: 1},
+		"something of before":   {answers: [][]*server.KeyValue{at(10), at(12, 10)}, reaches: 12, all: 2},
+		"only what is gone":     {answers: [][]*server.KeyValue{at(9)}, reaches: 12},
 		"only new, not all":     {answers: [][]*server.KeyValue{at(11), at(11, 12)}, reaches: 12, all: 2},
 		"nothing at a revision": {asked: 12, reaches: 12},
 		"only new, asked for":   {answers: [][]*server.KeyValue{at(11)}, asked: 11, reaches: 12, all: 1},
@@ -68,6 +70,61 @@ func TestAnswersAreAll(t *testing.T) {
 		if reaches, _, err := written10to12(c.answers...).Get(t.Context(), "a", "", 1, c.asked, false); reaches != c.reaches || err != nil {
 			t.Errorf("%s: one object reaches %d, %v, want %d", name, reaches, err, c.reaches)
 		}
+	}
+}
+
+// fallen is a backend in which writes 11 and 12 ran at a time, and 11 returned last. 12 deleted its only object, of 9.
+type fallen struct{ server.Backend }
+
+func (fallen) CurrentRevision(context.Context) (int64, error) { return 11, nil }
+
+func (fallen) Create(context.Context, string, []byte, int64) (int64, error) { return 11, nil }
+
+func (fallen) Delete(context.Context, string, int64) (int64, *server.KeyValue, bool, error) {
+	return 12, &server.KeyValue{Key: "/a/1", ModRevision: 9}, true, nil
+}
+
+func (fallen) Update(context.Context, string, []byte, int64, int64) (int64, *server.KeyValue, bool, error) {
+	return 13, &server.KeyValue{Key: "/b", ModRevision: 13}, false, nil
+}
+
+func (fallen) Get(context.Context, string, string, int64, int64, bool) (int64, *server.KeyValue, error) {
+	return 11, nil, nil
+}
+
+func (fallen) List(_ context.Context, _, _ string, _, revision int64, _ bool) (int64, []*server.KeyValue, error) {
+	if revision > 11 {
+		return 11, nil, server.ErrFutureRev
+	}
+	return 12, []*server.KeyValue{{Key: "/a/1", ModRevision: 9}}, nil // as of 11
+}
+
+// TestAcknowledgedWritesAreReached: what is asked for after a write was acknowledged is of its revision or later, whichever write
+// returned last.
+func TestAcknowledgedWritesAreReached(t *testing.T) {
+	b := &atomically{Backend: fallen{}}
+	if _, _, _, err := b.Delete(t.Context(), "/a/1", 9); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Create(t.Context(), "/b", nil, 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, _, err := b.Update(t.Context(), "/b", nil, 10, 0); err != nil { // is refused: others may be under way below 13
+		t.Fatal(err)
+	}
+	if current, err := b.CurrentRevision(t.Context()); current != 12 || err != nil {
+		t.Errorf("the current revision is %d, %v, want 12", current, err)
+	}
+	if reached, kv, err := b.Get(t.Context(), "/none", "", 1, 0, false); reached != 12 || kv != nil || err != nil {
+		t.Errorf("nothing reaches %d, %v, %v, want 12", reached, kv, err)
+	}
+	for _, revision := range []int64{0, 12} {
+		if reached, found, err := b.List(t.Context(), "/a/", "", 0, revision, false); reached != 12 || len(found) > 0 || err != nil {
+			t.Errorf("a list of %d objects at %d reaches %d, %v, want nothing and 12", len(found), revision, reached, err)
+		}
+	}
+	if _, _, err := b.List(t.Context(), "/a/", "", 0, 13, false); !errors.Is(err, server.ErrFutureRev) {
+		t.Errorf("a list at a revision that nobody was told: %v", err)
 	}
 }
 
@@ -84,7 +141,7 @@ func (counted) Count(context.Context, string, string, int64) (int64, int64, erro
 
 // TestPageReachesItsObjects: a page is of the revision of its objects, and not of that at which the rest was counted.
 func TestPageReachesItsObjects(t *testing.T) {
-	page, err := server.New(atomically{counted{}}, "unix", notifyEvery, emulated).
+	page, err := server.New(&atomically{Backend: counted{}}, "unix", notifyEvery, emulated).
 		Range(t.Context(), &etcdserverpb.RangeRequest{Key: []byte("/a/"), RangeEnd: []byte("/a0"), Limit: 2})
 	if err != nil {
 		t.Fatal(err)
