@@ -13,6 +13,7 @@ import (
 	"net"
 	"net/url"
 	"os/signal"
+	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -46,6 +47,8 @@ const (
 	retained = 1000
 	batch    = 1000
 	poll     = 500
+	// maxMessage is how many bytes of a message are logged.
+	maxMessage = 1 << 10
 )
 
 // Run serves the database whose URL is the text of in, on the socket of [plane.EtcdURL], until SIGTERM.
@@ -241,7 +244,7 @@ func secrets(endpoint string) []string {
 	return found
 }
 
-// redactor is a formatter of logs that replaces secrets.
+// redactor is a formatter of logs that replaces secrets, and leaves out what requests have beside their key.
 type redactor struct {
 	logrus.Formatter
 	secrets []string
@@ -249,10 +252,44 @@ type redactor struct {
 
 // Format formats an entry.
 func (r redactor) Format(entry *logrus.Entry) ([]byte, error) {
-	data, err := r.Formatter.Format(entry)
-	text := string(data)
+	short := *entry
+	short.Message = r.redact(withoutRequest(entry.Message))
+	if len(short.Message) > maxMessage {
+		short.Message = strings.ToValidUTF8(short.Message[:maxMessage], "") + "…"
+	}
+	data, err := r.Formatter.Format(&short)
+	return []byte(r.redact(string(data))), err
+}
+
+func (r redactor) redact(text string) string {
 	for _, secret := range r.secrets {
 		text = strings.ReplaceAll(text, secret, "…")
 	}
-	return []byte(text), err
+	return text
+}
+
+// firstKey is the key in the text of a request, before the value.
+var firstKey = regexp.MustCompile(`key:"(?:[^"\\]|\\.)*"`)
+
+// withoutRequest returns a message about a write that failed with the key in place of the request, which has the whole object.
+func withoutRequest(message string) string {
+	for _, failed := range []string{"error in txn ", "error in put "} {
+		text, ok := strings.CutPrefix(message, failed)
+		if !ok {
+			continue
+		}
+		quoted := false
+		for i := 0; i < len(text); i++ {
+			switch {
+			case quoted && text[i] == '\\':
+				i++
+			case text[i] == '"':
+				quoted = !quoted
+			case !quoted && strings.HasPrefix(text[i:], ": "): // the cause; in the request, no space follows a colon
+				return failed + firstKey.FindString(text[:i]) + text[i:]
+			}
+		}
+		return strings.TrimSpace(failed)
+	}
+	return message
 }

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/k3s-io/kine/pkg/server"
+	"github.com/sirupsen/logrus"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
@@ -177,5 +179,42 @@ func TestRefusedEndpointIsNotLogged(t *testing.T) {
 	}
 	if text := log.String(); !strings.Contains(text, "percent-encoded") || strings.Contains(text, "cret") {
 		t.Errorf("the log is %s", text)
+	}
+}
+
+// TestLogHasNoObjects: of a request that failed, its key and the cause are logged.
+func TestLogHasNoObjects(t *testing.T) {
+	var log bytes.Buffer
+	logger := logrus.New()
+	logger.SetOutput(&log)
+	logger.SetFormatter(redactor{&logrus.TextFormatter{DisableColors: true}, []string{"pass/word"}})
+	key, value, cause := []byte("/registry/secrets/a/b"), []byte(`key:"x": s3cret`+strings.Repeat("s3cret", 1000)), errors.New("failed: \"conn\" closed")
+	put := &etcdserverpb.PutRequest{Key: key, Value: value}
+	logger.Errorf("error in txn %s: %v", &etcdserverpb.TxnRequest{
+		Compare: []*etcdserverpb.Compare{{
+			Target: etcdserverpb.Compare_MOD, Key: key, TargetUnion: &etcdserverpb.Compare_ModRevision{ModRevision: 7},
+		}},
+		Success: []*etcdserverpb.RequestOp{{Request: &etcdserverpb.RequestOp_RequestPut{RequestPut: put}}},
+		Failure: []*etcdserverpb.RequestOp{{Request: &etcdserverpb.RequestOp_RequestRange{RequestRange: &etcdserverpb.RangeRequest{Key: key}}}},
+	}, cause)
+	logger.Errorf("error in put %s: %v", put, cause)
+	for line := range strings.Lines(log.String()) {
+		if strings.Contains(line, "s3cret") || !strings.Contains(line, "/registry/secrets/a/b") || !strings.Contains(line, `failed: \"conn\" closed`) || len(line) > 200 {
+			t.Errorf("logged %s", line)
+		}
+	}
+	logger.Error(`error in put key:"a" value:"s3cret`) // not as kine has it: where the request ends is not known
+	if strings.Contains(log.String(), "s3cret") {
+		t.Errorf("logged %s", log.String())
+	}
+	log.Reset()
+	logger.Error(strings.Repeat("é", maxMessage/2-2) + "pass/word")
+	if text := log.String(); len(text) > maxMessage+100 || strings.Contains(text, "pass") || !strings.Contains(text, "éé…") {
+		t.Errorf("logged %d bytes: %s", len(text), text)
+	}
+	log.Reset()
+	logger.Error(strings.Repeat("aé", maxMessage))
+	if text := log.String(); len(text) > maxMessage+100 || !utf8.ValidString(text) {
+		t.Errorf("logged %d bytes: %s", len(text), text)
 	}
 }
