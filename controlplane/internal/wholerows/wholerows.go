@@ -117,7 +117,7 @@ func (c wholeConn) QueryContext(ctx context.Context, query string, args []driver
 		order.Lock()
 		defer order.Unlock()
 	}
-	rows, err := c.conn.QueryContext(ctx, query, args)
+	rows, err := c.conn.QueryContext(ctx, onlyExpiring(query, args), args)
 	if err != nil {
 		return nil, err
 	}
@@ -174,6 +174,19 @@ func isOfMany(query string, args []driver.NamedValue) bool {
 	}
 	pattern, ok := args[0].Value.(string)
 	return ok && strings.HasSuffix(pattern, "%") && strings.HasPrefix(strings.TrimSpace(query), "SELECT")
+}
+
+// onlyExpiring returns the query with which kine looks at each start for what expires, so that it returns only that: kine drops
+// all others, which are the whole table with all values. It returns any other query as it is.
+func onlyExpiring(query string, args []driver.NamedValue) string {
+	if len(args) != 2 || args[0].Value != "/%" || args[1].Value != int64(0) {
+		return query
+	}
+	start, limit, ok := strings.Cut(query, "ORDER BY kv.id ASC")
+	if !ok || strings.TrimSpace(limit) != "" || !strings.HasSuffix(strings.TrimSpace(start), "kv.id > $2") {
+		return query
+	}
+	return start + "AND kv.lease > 0 ORDER BY kv.id ASC"
 }
 
 func readAll(rows driver.Rows) (driver.Rows, error) {
