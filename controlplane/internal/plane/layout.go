@@ -25,6 +25,7 @@ import (
 //	ready           exists while the control plane is ready
 //	etcd/           etcd's data
 //	etcd.before/    etcd's data before the last restore
+//	etcd.new/       those that a restore is making
 //	etcd.sock:0     the socket of etcd or kine (and etcd-peer.sock:0, which has no peers)
 //	pki/            certificates, keys, and one kubeconfig per component
 //	logs/           one log per component, and the previous one as .log.1
@@ -37,9 +38,9 @@ func (l layout) path(elem ...string) string {
 func (l layout) pki(name string) string { return l.path("pki", name) }
 func (l layout) log(name string) string { return l.path("logs", name+".log") }
 
-// prepare creates the directories. It returns an error if they cannot be used.
+// prepare creates the directories, but for that of the data, which etcd makes. It returns an error if they cannot be used.
 func (l layout) prepare() error {
-	for _, dir := range []string{l.dir, l.path("pki"), l.path("logs"), l.path("etcd")} {
+	for _, dir := range []string{l.dir, l.path("pki"), l.path("logs")} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return fmt.Errorf("cannot use --dir=%s: %w; give a directory this user may write to", l.dir, err)
 		}

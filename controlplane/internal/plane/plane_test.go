@@ -312,3 +312,37 @@ func TestReplaceMissingData(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestInterruptedRestore: where a restore has moved the data away and put no others in their place, there is no start without data.
+func TestInterruptedRestore(t *testing.T) {
+	for name, c := range map[string]struct{ left, says []string }{
+		"data of before": {[]string{"etcd.new", "etcd.before"}, []string{"controlplane restore", "mv "}},
+		"no data before": {[]string{"etcd.new"}, []string{"controlplane restore"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			noError(t, os.WriteFile(filepath.Join(dir, "state.json"), []byte(`{"role":"hub","port":6443}`), 0o600))
+			for _, left := range c.left {
+				noError(t, os.Mkdir(filepath.Join(dir, left), 0o700))
+			}
+			err := Run(t.Context(), Config{Role: Hub, Dir: dir, StartTimeout: time.Second})
+			for _, part := range c.says {
+				if err == nil || !strings.Contains(err.Error(), part) {
+					t.Errorf("error %v, want one with %s", err, part)
+				}
+			}
+			for _, left := range c.left {
+				if _, err := os.Stat(filepath.Join(dir, left)); err != nil {
+					t.Error(err)
+				}
+			}
+			if _, err := os.Stat(filepath.Join(dir, "etcd")); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("there are data: %v", err)
+			}
+			if _, err := ReplaceData(dir, func(data string, _ Member) error { return os.Mkdir(data, 0o700) }); err != nil {
+				t.Errorf("repeated: %v", err)
+			}
+			noError(t, layout{dir}.checkReplaced())
+		})
+	}
+}

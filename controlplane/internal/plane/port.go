@@ -10,7 +10,7 @@ import (
 	"syscall"
 )
 
-// chooseState chooses the name and the port of this run.
+// chooseState chooses the name and the port of this run. It returns an error if the data in the directory are not for it.
 func chooseState(files layout, c Config) (State, error) {
 	state := State{Role: c.Role, Name: c.Name, Host: dialAddress(c.BindAddress), Port: c.Port}
 	if c.Datastore != "" {
@@ -25,6 +25,11 @@ func chooseState(files layout, c Config) (State, error) {
 	}
 	if err := checkSame(files.dir, before, state); err != nil {
 		return State{}, err
+	}
+	if before.Role != "" && before.Datastore == "" {
+		if err := files.checkReplaced(); err != nil {
+			return State{}, err
+		}
 	}
 	if c.Port != 0 {
 		return state, checkPort(c.BindAddress, c.Port)

@@ -52,3 +52,19 @@ func ReplaceData(dir string, create func(data string, member Member) error) (bef
 	}
 	return before, nil
 }
+
+// checkReplaced returns an error if a call of ReplaceData was interrupted when there were no data in place.
+func (l layout) checkReplaced() error {
+	there := func(name string) bool {
+		_, err := os.Stat(l.path(name))
+		return !errors.Is(err, os.ErrNotExist)
+	}
+	if there("etcd") || !there("etcd.new") && !there("etcd.before") {
+		return nil
+	}
+	back := ""
+	if there("etcd.before") {
+		back = fmt.Sprintf(", or go back to the data of before: mv %s %s", l.path("etcd.before"), l.path("etcd"))
+	}
+	return fmt.Errorf("--dir=%s has no data, because a restore was interrupted; repeat it with controlplane restore%s", l.dir, back)
+}
