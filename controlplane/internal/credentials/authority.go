@@ -54,17 +54,23 @@ type Authority struct {
 	key  crypto.PrivateKey
 }
 
-// OpenAuthority reads the authority in dir, or creates one (ca.crt, ca.key) if dir has none. One
-// missing file is an error: a new authority would invalidate all issued certificates.
+// OpenAuthority reads the authority in dir, or creates one (ca.crt, ca.key) if dir has none. A missing key is an error: a new
+// authority would invalidate all issued certificates. A missing certificate is made again, with which they stay valid: who was
+// killed while creating the authority has left a key alone.
 func OpenAuthority(dir string) (*Authority, error) {
-	for _, name := range []string{caCertFile, caKeyFile} {
-		if _, err := os.Stat(filepath.Join(dir, name)); !errors.Is(err, os.ErrNotExist) {
-			return ReadAuthority(dir)
-		}
+	if _, err := os.Stat(filepath.Join(dir, caCertFile)); !errors.Is(err, os.ErrNotExist) {
+		return ReadAuthority(dir)
 	}
-	a, pair, err := newAuthority(time.Now())
+	key, err := authorityKey(filepath.Join(dir, caKeyFile))
+	if err != nil {
+		return nil, fmt.Errorf("creating a certificate authority: %w", err)
+	}
+	if key == nil {
+		return ReadAuthority(dir) // says what is wrong
+	}
+	a, err := newAuthority(key, time.Now())
 	if err == nil {
-		err = WritePair(dir, authorityName, pair)
+		err = WriteFile(filepath.Join(dir, caCertFile), a.CertPEM(), 0o644)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("creating a certificate authority: %w", err)
@@ -82,17 +88,26 @@ func ReadAuthority(dir string) (*Authority, error) {
 	return &Authority{cert: pair.Leaf, key: pair.PrivateKey}, nil
 }
 
-func newAuthority(now time.Time) (*Authority, Pair, error) {
+// authorityKey reads the key in file, or creates one if there is no file. It returns nil for a file that is no key.
+func authorityKey(file string) (crypto.Signer, error) {
+	kept, err := keyutil.PrivateKeyFromFile(file)
+	if !errors.Is(err, os.ErrNotExist) {
+		signer, _ := kept.(crypto.Signer)
+		return signer, nil
+	}
 	key, keyPEM, err := newKey()
 	if err != nil {
-		return nil, Pair{}, err
+		return nil, err
 	}
+	return key, WriteFile(file, keyPEM, 0o600)
+}
+
+func newAuthority(key crypto.Signer, now time.Time) (*Authority, error) {
 	ca, err := cert.NewSelfSignedCACert(cert.Config{CommonName: "workwire-control-plane", NotBefore: now.Add(-clockSkew)}, key)
 	if err != nil {
-		return nil, Pair{}, err
+		return nil, err
 	}
-	a := &Authority{cert: ca, key: key}
-	return a, Pair{Cert: a.CertPEM(), Key: keyPEM}, nil
+	return &Authority{cert: ca, key: key}, nil
 }
 
 // CertPEM returns the authority's own certificate, PEM encoded.

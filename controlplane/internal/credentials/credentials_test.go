@@ -31,15 +31,40 @@ func TestAuthorityIsKept(t *testing.T) {
 }
 
 func TestHalfAnAuthorityIsAnError(t *testing.T) {
-	for _, lost := range []string{caCertFile, caKeyFile} {
-		dir := t.TempDir()
-		if _, err := OpenAuthority(dir); err != nil {
-			t.Fatal(err)
-		}
-		noError(t, os.Remove(filepath.Join(dir, lost)))
+	dir := t.TempDir()
+	if _, err := OpenAuthority(dir); err != nil {
+		t.Fatal(err)
+	}
+	noError(t, os.Remove(filepath.Join(dir, caKeyFile)))
+	if _, err := OpenAuthority(dir); err == nil || !strings.Contains(err.Error(), "restore them") {
+		t.Errorf("without %s: error %v", caKeyFile, err)
+	}
+}
+
+// TestAuthorityOfItsKey: a process that was killed when it had written the key of an authority leaves the authority usable, and the
+// certificates that it has issued are good, if there are any.
+func TestAuthorityOfItsKey(t *testing.T) {
+	dir := t.TempDir()
+	first, err := OpenAuthority(dir)
+	noError(t, err)
+	issued, err := first.IssueClient("jane", nil, time.Hour)
+	noError(t, err)
+	noError(t, os.Remove(filepath.Join(dir, caCertFile)))
+	second, err := OpenAuthority(dir)
+	noError(t, err)
+	verify(t, second, issued, x509.ExtKeyUsageClientAuth)
+	kept, err := ReadAuthority(dir)
+	noError(t, err)
+	issued, err = kept.IssueClient("jane", nil, time.Hour)
+	noError(t, err)
+	verify(t, first, issued, x509.ExtKeyUsageClientAuth)
+	for _, damaged := range []string{"", "no key"} {
+		noError(t, os.Remove(filepath.Join(dir, caCertFile)))
+		noError(t, os.WriteFile(filepath.Join(dir, caKeyFile), []byte(damaged), 0o600))
 		if _, err := OpenAuthority(dir); err == nil || !strings.Contains(err.Error(), "restore them") {
-			t.Errorf("without %s: error %v", lost, err)
+			t.Errorf("with the key %q: error %v", damaged, err)
 		}
+		noError(t, os.WriteFile(filepath.Join(dir, caCertFile), nil, 0o600))
 	}
 }
 
@@ -161,10 +186,12 @@ func verify(t *testing.T, ca *Authority, pair Pair, usage x509.ExtKeyUsage) *x50
 }
 
 func FuzzReadAuthority(f *testing.F) {
-	_, pair, err := newAuthority(time.Now())
+	signer, keyPEM, err := newKey()
 	noError(f, err)
-	f.Add(pair.Cert, pair.Key)
-	f.Add(pair.Key, pair.Cert)
+	ca, err := newAuthority(signer, time.Now())
+	noError(f, err)
+	f.Add(ca.CertPEM(), keyPEM)
+	f.Add(keyPEM, ca.CertPEM())
 	f.Add([]byte("-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n"), []byte{})
 	dir := f.TempDir()
 	f.Fuzz(func(t *testing.T, cert, key []byte) {

@@ -64,7 +64,7 @@ func WritePair(dir, name string, p Pair) error {
 	return WriteFile(filepath.Join(dir, name+".crt"), p.Cert, 0o644)
 }
 
-// WriteFile atomically replaces the content of path. A reader never sees a part of data, nor a file
+// WriteFile atomically replaces the content of path, also if the machine loses its power. A reader never sees a part of data, nor a file
 // with more permissions than mode.
 func WriteFile(path string, data []byte, mode os.FileMode) error {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
@@ -75,6 +75,9 @@ func WriteFile(path string, data []byte, mode os.FileMode) error {
 	if err == nil {
 		err = f.Chmod(mode)
 	}
+	if err == nil {
+		err = f.Sync() // before the rename, which may be on disk first
+	}
 	if closeErr := f.Close(); err == nil {
 		err = closeErr
 	}
@@ -84,6 +87,13 @@ func WriteFile(path string, data []byte, mode os.FileMode) error {
 	if err != nil {
 		os.Remove(f.Name())
 		return fmt.Errorf("writing %s: %w", path, err)
+	}
+	dir, err := os.Open(filepath.Dir(path))
+	if err == nil {
+		err = errors.Join(dir.Sync(), dir.Close())
+	}
+	if err != nil {
+		return fmt.Errorf("writing %s to disk: %w", path, err)
 	}
 	return nil
 }
