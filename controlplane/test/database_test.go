@@ -3,6 +3,7 @@ package test
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -140,6 +141,8 @@ func TestDatabaseRestored(t *testing.T) {
 	}
 	_, err = server.query(database, bump)
 	noError(t, err)
+	_, err = server.query(database, `INSERT INTO kine (name, created, deleted, create_revision, prev_revision, lease, value) VALUES ('/expiring', 1, 0, 0, 0, 1, 'x')`)
+	noError(t, err)
 
 	page, err := os.ReadFile("../../docs/operations.md")
 	noError(t, err)
@@ -168,6 +171,13 @@ func TestDatabaseRestored(t *testing.T) {
 	if !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) {
 		t.Errorf("a watch from before the restore gets %v", err)
 	}
+	eventually(t, "what was there at the start expires", func() error {
+		deleted, err := server.query(database, `SELECT count(*) FROM kine WHERE name = '/expiring' AND deleted = 1`)
+		if err == nil && deleted != "1" {
+			err = errors.New("it is there")
+		}
+		return err
+	})
 	p.stop()
 }
 
