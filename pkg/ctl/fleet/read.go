@@ -13,7 +13,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -138,52 +137,38 @@ func (m *missing) optional(operation string, err error) error {
 
 // Works lists works without their manifests. namespace "" means all.
 func (r *Reader) Works(ctx context.Context, namespace, selector string) ([]workv1.ManifestWork, error) {
-	type slim struct {
-		Metadata slimMeta                  `json:"metadata"`
-		Status   workv1.ManifestWorkStatus `json:"status"`
-	}
-	items, err := list[slim](ctx, r.Clients.WorkV1().RESTClient(), "manifestworks", namespace, selector)
+	items, err := list[withoutSpec[workv1.ManifestWorkStatus]](ctx, r.Clients.WorkV1().RESTClient(), "manifestworks", namespace, selector)
 	if err != nil {
 		return nil, cli.APIError("list the works", err)
 	}
 	works := make([]workv1.ManifestWork, len(items))
 	for i := range items {
-		works[i] = workv1.ManifestWork{ObjectMeta: items[i].Metadata.objectMeta(), Status: items[i].Status}
+		works[i] = workv1.ManifestWork{ObjectMeta: items[i].Metadata.ObjectMeta, Status: items[i].Status}
 	}
 	return works, nil
 }
 
-// slimMeta is the part of an ObjectMeta that summaries need. The managed fields, which it leaves out,
-// are most of it.
-type slimMeta struct {
-	Name              string            `json:"name"`
-	Namespace         string            `json:"namespace"`
-	UID               types.UID         `json:"uid"`
-	Generation        int64             `json:"generation"`
-	CreationTimestamp metav1.Time       `json:"creationTimestamp"`
-	DeletionTimestamp *metav1.Time      `json:"deletionTimestamp"`
-	Labels            map[string]string `json:"labels"`
-	Annotations       map[string]string `json:"annotations"`
-	Finalizers        []string          `json:"finalizers"`
+// withoutSpec is an object without its spec, and without its managed fields, which are most of its metadata.
+type withoutSpec[Status any] struct {
+	Metadata struct {
+		metav1.ObjectMeta
+		ManagedFields ignored `json:"managedFields"` // instead of those of ObjectMeta
+	} `json:"metadata"`
+	Status Status `json:"status"`
 }
 
-func (m *slimMeta) objectMeta() metav1.ObjectMeta {
-	return metav1.ObjectMeta{Name: m.Name, Namespace: m.Namespace, UID: m.UID, Generation: m.Generation, CreationTimestamp: m.CreationTimestamp,
-		DeletionTimestamp: m.DeletionTimestamp, Labels: m.Labels, Annotations: m.Annotations, Finalizers: m.Finalizers}
-}
+type ignored struct{}
+
+func (*ignored) UnmarshalJSON([]byte) error { return nil }
 
 func (r *Reader) sets(ctx context.Context, namespace, selector string) ([]workv1alpha1.ManifestWorkReplicaSet, error) {
-	type slim struct {
-		Metadata metav1.ObjectMeta                         `json:"metadata"`
-		Status   workv1alpha1.ManifestWorkReplicaSetStatus `json:"status"`
-	}
-	items, err := list[slim](ctx, r.Clients.WorkV1alpha1().RESTClient(), "manifestworkreplicasets", namespace, selector)
+	items, err := list[withoutSpec[workv1alpha1.ManifestWorkReplicaSetStatus]](ctx, r.Clients.WorkV1alpha1().RESTClient(), "manifestworkreplicasets", namespace, selector)
 	if err != nil {
 		return nil, err
 	}
 	sets := make([]workv1alpha1.ManifestWorkReplicaSet, len(items))
 	for i, item := range items {
-		sets[i] = workv1alpha1.ManifestWorkReplicaSet{ObjectMeta: item.Metadata, Status: item.Status}
+		sets[i] = workv1alpha1.ManifestWorkReplicaSet{ObjectMeta: item.Metadata.ObjectMeta, Status: item.Status}
 	}
 	return sets, nil
 }
