@@ -8,7 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/workwire/workwire/pkg/ctl/cli"
 	"github.com/workwire/workwire/pkg/ctl/fleet"
@@ -126,32 +128,22 @@ func names(ctx context.Context, o *cli.Options, k kind) []string {
 	ctx, cancel := context.WithTimeout(ctx, completionTimeout)
 	defer cancel()
 	list := metav1.ListOptions{Limit: completionLimit}
-	var all []string
+	var found runtime.Object
 	switch k {
 	case works:
-		found, err := reader.Clients.WorkV1().ManifestWorks(namespace).List(ctx, list)
-		if err != nil {
-			return nil
-		}
-		for i := range found.Items {
-			all = append(all, found.Items[i].Name)
-		}
+		found, err = reader.Clients.WorkV1().ManifestWorks(namespace).List(ctx, list)
 	case clusters:
-		found, err := reader.Clients.ClusterV1().ManagedClusters().List(ctx, list)
-		if err != nil {
-			return nil
-		}
-		for i := range found.Items {
-			all = append(all, found.Items[i].Name)
-		}
+		found, err = reader.Clients.ClusterV1().ManagedClusters().List(ctx, list)
 	case sets:
-		found, err := reader.Clients.WorkV1alpha1().ManifestWorkReplicaSets(namespace).List(ctx, list)
-		if err != nil {
-			return nil
-		}
-		for i := range found.Items {
-			all = append(all, found.Items[i].Name)
-		}
+		found, err = reader.Clients.WorkV1alpha1().ManifestWorkReplicaSets(namespace).List(ctx, list)
 	}
+	if err != nil {
+		return nil
+	}
+	var all []string
+	_ = meta.EachListItem(found, func(object runtime.Object) error {
+		all = append(all, object.(metav1.Object).GetName())
+		return nil
+	})
 	return all
 }

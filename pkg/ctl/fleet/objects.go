@@ -93,20 +93,11 @@ func (r *Reader) Objects(ctx context.Context, kind, namespace, selector string, 
 	var err error
 	switch kind {
 	case "work":
-		objects, err = wholes(ctx, r.Clients.WorkV1().RESTClient(), "manifestworks", namespace, selector, func(w *workv1.ManifestWork) runtime.Object {
-			w.SetGroupVersionKind(workv1.GroupVersion.WithKind("ManifestWork"))
-			return w
-		})
+		objects, err = wholes[*workv1.ManifestWork](ctx, r.Clients.WorkV1().RESTClient(), "manifestworks", namespace, selector)
 	case "cluster":
-		objects, err = wholes(ctx, r.Clients.ClusterV1().RESTClient(), "managedclusters", "", selector, func(c *clusterv1.ManagedCluster) runtime.Object {
-			c.SetGroupVersionKind(clusterv1.GroupVersion.WithKind("ManagedCluster"))
-			return c
-		})
+		objects, err = wholes[*clusterv1.ManagedCluster](ctx, r.Clients.ClusterV1().RESTClient(), "managedclusters", "", selector)
 	default:
-		objects, err = wholes(ctx, r.Clients.WorkV1alpha1().RESTClient(), "manifestworkreplicasets", namespace, selector, func(s *workv1alpha1.ManifestWorkReplicaSet) runtime.Object {
-			s.SetGroupVersionKind(workv1alpha1.GroupVersion.WithKind("ManifestWorkReplicaSet"))
-			return s
-		})
+		objects, err = wholes[*workv1alpha1.ManifestWorkReplicaSet](ctx, r.Clients.WorkV1alpha1().RESTClient(), "manifestworkreplicasets", namespace, selector)
 	}
 	if err != nil {
 		return nil, cli.APIError(fmt.Sprintf("list the %ss", kind), err)

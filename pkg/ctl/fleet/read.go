@@ -296,12 +296,12 @@ func notFound(err error, kind, name, do string) error {
 	return cli.APIError(operation, err)
 }
 
-// wholes reads all pages of a list of whole objects.
-func wholes[T any](ctx context.Context, client rest.Interface, resource, namespace, selector string, object func(*T) runtime.Object) ([]runtime.Object, error) {
+// wholes reads all pages of a list of whole objects, which have the kind that the API gives them.
+func wholes[T runtime.Object](ctx context.Context, client rest.Interface, resource, namespace, selector string) ([]runtime.Object, error) {
 	items, err := list[T](ctx, client, resource, namespace, selector)
 	objects := make([]runtime.Object, len(items))
 	for i := range items {
-		objects[i] = object(&items[i])
+		objects[i] = items[i]
 	}
 	return objects, err
 }
