@@ -195,7 +195,7 @@ func (r *record) rewound(cluster string) {
 func (r *record) clusterWrite(cluster string, w kubeapi.Write) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if w.Kind.Kind == "AppliedManifestWork" && w.User == "agent" && (w.Before == nil || w.After == nil) {
+	if w.Kind.Kind == "AppliedManifestWork" && w.User == "agent" {
 		_, work, _ := strings.Cut(cmp.Or(w.Before, w.After).GetName(), "-")
 		r.removed[cluster+"/"+work] = w.After == nil
 	}
@@ -203,7 +203,12 @@ func (r *record) clusterWrite(cluster string, w kubeapi.Write) {
 		return
 	}
 	object := cluster + "/" + cmp.Or(w.Before, w.After).GetName()
-	r.returned[object] = w.User == kubeapi.RestoredBy && r.removed[object[:strings.LastIndex(object, "-")]]
+	switch {
+	case w.User == kubeapi.RestoredBy:
+		r.returned[object] = r.returned[object] && w.After != nil || w.Before == nil && r.removed[object[:strings.LastIndex(object, "-")]]
+	case w.User == "agent" || w.After == nil:
+		delete(r.returned, object)
+	}
 	if r.objects[cluster] == nil {
 		r.objects[cluster] = map[string]bool{}
 	}

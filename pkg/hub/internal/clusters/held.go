@@ -129,7 +129,7 @@ func (h *heldWorks) report(s *wire.Status, now time.Time) (added, changed bool) 
 			h.remove(s.UID)
 		}
 		if h.released[s.UID] {
-			delete(h.released, s.UID) // it is back, as after a restore of the cluster: another release deletes it again
+			delete(h.released, s.UID) // it is back, as after a restore of the cluster: a release that names it deletes it again
 		}
 		h.put(w)
 		added, changed = !known, true

@@ -19,7 +19,7 @@ import (
 // minTick is the minimum time between two passes over the index.
 const minTick = 50 * time.Millisecond
 
-// runTimer applies what follows from the passing of time, once all ManagedClusters are read, until ctx ends.
+// runTimer applies what follows from the passing of time, once all ManagedClusters and works are read, until ctx ends.
 func (c *Clusters) runTimer(ctx context.Context) {
 	if !c.WaitForSync(ctx) {
 		return
