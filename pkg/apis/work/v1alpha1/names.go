@@ -5,7 +5,8 @@ package v1alpha1
 const ManifestWorkReplicaSetFinalizer = "work.open-cluster-management.io/manifest-work-cleanup"
 
 // RolledOutAtAnnotationKey annotates a work of a ManifestWorkReplicaSet with the time, as RFC 3339,
-// at which the hub gave it the template that it has. Rollouts measure deadlines from then.
+// at which the hub gave it the template that it has, or at which its cluster was to apply it if that was later. Rollouts measure
+// deadlines from then.
 const RolledOutAtAnnotationKey = "workwire.dev/rolled-out-at"
 
 // RolloutSuccessAnnotationKey annotates a ManifestWorkReplicaSet with what a cluster must report to have

@@ -76,27 +76,49 @@ func TestDecideAhead(t *testing.T) {
 		changes string
 		want    string // Progressing
 		acted   int    // approvals that the plan acts on for the first time
+		since   string // the time at which c1 got the template, as the changes write it
+		then    string // Progressing a minute after the change of c1
 	}{
 		"in time": {works: "c1:old", changes: "update c1 at " + at, want: "True StagedAhead revision 2: 0 of 1 clusters succeeded; other clusters: 1 cluster has the template and applies it when its window opens, at 2026-01-02T04:30:00Z"},
 		"an agent that would apply it at once": {works: "c1:old", want: "True OutsideWindow", change: func(in *input) {
 			in.cluster = func(string) (*clusterv1.ManagedCluster, bool) { return &clusterv1.ManagedCluster{}, true }
 		}},
-		"a new cluster":           {works: "", changes: "create c1 at " + at, want: "True StagedAhead"},
-		"staged":                  {works: "c1:new", staged: at, reason: "Staged", want: "True StagedAhead revision 2: 0 of 1 clusters succeeded, 1 have the template; other"},
-		"staged, and away":        {works: "c1:new", staged: at, reason: "Staged", want: "True StagedAhead", change: func(in *input) { in.presence = absent(start) }},
-		"paused":                  {works: "c1:new", staged: at, reason: "Staged", change: pause, changes: "label c1 at Held", want: "Unknown Paused"},
-		"paused and held":         {works: "c1:new", staged: "Held", reason: "Staged", change: pause, want: "Unknown Paused"},
-		"resumed":                 {works: "c1:new", staged: "Held", reason: "Staged", changes: "label c1 at " + at, want: "True StagedAhead"},
-		"resumed in the window":   {works: "c1:new", staged: "Held", reason: "Staged", after: 90 * time.Minute, changes: "label c1 at once", want: "True RollingOut"},
-		"another window":          {works: "c1:new", staged: "2026-01-02T04:00:00Z/2026-01-02T05:00:00Z", reason: "Staged", changes: "label c1 at " + at, want: "True StagedAhead"},
-		"the window has come":     {works: "c1:new", staged: at, reason: "Staged", after: 90 * time.Minute, want: "True RollingOut revision 2: 0 of 1 clusters succeeded, 1 have the template; waiting for c1"},
-		"too late for a pause":    {works: "c1:new", staged: at, reason: "Staged", after: 90 * time.Minute, change: pause, want: "Unknown Paused"},
-		"until the deadline":      {works: "c1:new c2:old", staged: at, reason: "Staged", after: 95 * time.Minute, change: deadline, changes: "update c2 at once", want: "True RollingOut"},
-		"after the deadline":      {works: "c1:new c2:old", staged: at, reason: "Staged", after: 97 * time.Minute, change: deadline, want: "False Stopped"},
-		"approved":                {works: "c1:old", changes: "update c1 at " + at, change: approved, want: "True StagedAhead", acted: 1},
-		"approved and staged":     {works: "c1:new", staged: at, reason: "Staged", change: approved, want: "True StagedAhead"},
-		"staged with overrides":   {works: "c1:new c2:new", staged: at, reason: "Staged", change: overridden, want: "True StagedAhead"},
-		"applied":                 {works: "c1:ok", staged: at, after: 97 * time.Minute, changes: "label c1 at once", want: "False Complete"},
+		"a new cluster":         {works: "", changes: "create c1 at " + at, want: "True StagedAhead"},
+		"staged":                {works: "c1:new", staged: at, reason: "Staged", want: "True StagedAhead revision 2: 0 of 1 clusters succeeded, 1 have the template; other"},
+		"staged, and away":      {works: "c1:new", staged: at, reason: "Staged", want: "True StagedAhead", change: func(in *input) { in.presence = absent(start) }},
+		"paused":                {works: "c1:new", staged: at, reason: "Staged", change: pause, changes: "label c1 at Held", want: "Unknown Paused"},
+		"paused and held":       {works: "c1:new", staged: "Held", reason: "Staged", change: pause, want: "Unknown Paused"},
+		"resumed":               {works: "c1:new", staged: "Held", reason: "Staged", changes: "label c1 at " + at, want: "True StagedAhead"},
+		"resumed in the window": {works: "c1:new", staged: "Held", reason: "Staged", after: 90 * time.Minute, changes: "label c1 at once", want: "True RollingOut"},
+		"resumed, and a deadline": {
+			works: "c1:new c2:old", staged: "Held", reason: "Staged", after: 90 * time.Minute, change: deadline, changes: "label c1 at once; update c2 at once", want: "True RollingOut",
+			since: "2026-01-02T04:34:05Z", then: "True RollingOut",
+		},
+		"another window":        {works: "c1:new", staged: "2026-01-02T04:00:00Z/2026-01-02T05:00:00Z", reason: "Staged", changes: "label c1 at " + at, want: "True StagedAhead"},
+		"the window has come":   {works: "c1:new", staged: at, reason: "Staged", after: 90 * time.Minute, want: "True RollingOut revision 2: 0 of 1 clusters succeeded, 1 have the template; waiting for c1"},
+		"too late for a pause":  {works: "c1:new", staged: at, reason: "Staged", after: 90 * time.Minute, change: pause, want: "Unknown Paused"},
+		"until the deadline":    {works: "c1:new c2:old", staged: at, reason: "Staged", after: 95 * time.Minute, change: deadline, changes: "update c2 at once", want: "True RollingOut"},
+		"after the deadline":    {works: "c1:new c2:old", staged: at, reason: "Staged", after: 97 * time.Minute, change: deadline, want: "False Stopped"},
+		"approved":              {works: "c1:old", changes: "update c1 at " + at, change: approved, want: "True StagedAhead", acted: 1},
+		"approved and staged":   {works: "c1:new", staged: at, reason: "Staged", change: approved, want: "True StagedAhead"},
+		"staged with overrides": {works: "c1:new c2:new", staged: at, reason: "Staged", change: overridden, want: "True StagedAhead"},
+		"applied":               {works: "c1:ok", staged: at, after: 97 * time.Minute, changes: "label c1 at once", want: "False Complete"},
+		"applied, not ready": {
+			works: "c1:progressing c2:old", staged: at, after: 91 * time.Minute, change: deadline, changes: "update c2 at once; label c1 at once", want: "True RollingOut",
+			since: "2026-01-02T04:30:00Z", then: "True RollingOut",
+		},
+		"applied, by a clock ahead": {
+			works: "c1:progressing c2:old", staged: at, after: 80 * time.Minute, change: appliedAt(75 * time.Minute), changes: "update c2; label c1 at once", want: "True RollingOut",
+			since: "2026-01-02T04:19:05Z", then: "True RollingOut",
+		},
+		"applied, and held too late": {
+			works: "c1:progressing c2:old", staged: "Held", after: 95 * time.Minute, change: appliedAt(90 * time.Minute), changes: "update c2 at once; label c1 at once", want: "True RollingOut",
+			since: "2026-01-02T04:34:05Z", then: "True RollingOut",
+		},
+		"applied, and given after its time": {
+			works: "c1:progressing c2:old", staged: "2026-01-02T03:00:00Z", after: 5 * time.Minute, change: deadline, changes: "update c2 at " + at + "; label c1 at once", want: "True RollingOut",
+			then: "True RollingOut",
+		},
 		"missed":                  {works: "c1:new", staged: at, reason: "WindowMissed", after: 3 * time.Hour, want: "True OutsideWindow"},
 		"missed, and the next":    {works: "c1:new", staged: at, reason: "WindowMissed", after: 24 * time.Hour, changes: "label c1 at " + next, want: "True StagedAhead"},
 		"away when it was missed": {works: "c1:new", staged: at, reason: "Staged", after: 24 * time.Hour, change: func(in *input) { in.presence = absent(start) }, want: "True RollingOut"},
@@ -152,6 +174,29 @@ func TestDecideAhead(t *testing.T) {
 			if len(p.acted) != c.acted {
 				t.Errorf("acts on %+v, want %d approvals", p.acted, c.acted)
 			}
+			if c.then == "" {
+				return
+			}
+			since := ""
+			for _, change := range p.changes {
+				if change.work != in.works[0] {
+					continue
+				}
+				for _, op := range change.patch {
+					if op.Path == "/metadata/annotations/workwire.dev~1rolled-out-at" {
+						since = op.Value.(string)
+					}
+				}
+				in.works[0] = patched(t, change)
+			}
+			if since != c.since {
+				t.Errorf("c1 has the template since %q, want %q", since, c.since)
+			}
+			in.now = in.now.Add(time.Minute)
+			p = decide(in)
+			if got := progressText(p.status.Conditions); !strings.HasPrefix(got, "Progressing "+c.then) {
+				t.Errorf("a minute later\n got %s\nwant %s", got, c.then)
+			}
 		})
 	}
 }
@@ -159,6 +204,14 @@ func TestDecideAhead(t *testing.T) {
 func deadline(in *input) {
 	in.set.Spec.PlacementRefs[0].RolloutStrategy = clusterv1alpha1.RolloutStrategy{Type: clusterv1alpha1.Progressive,
 		Progressive: &clusterv1alpha1.RolloutProgressive{RolloutConfig: clusterv1alpha1.RolloutConfig{ProgressDeadline: "10m"}}}
+}
+
+// appliedAt has c1 apply its template so long after the start, with a deadline.
+func appliedAt(after time.Duration) func(*input) {
+	return func(in *input) {
+		deadline(in)
+		meta.FindStatusCondition(in.works[0].Status.Conditions, workv1.WorkApplied).LastTransitionTime = metav1.NewTime(start.Add(after))
+	}
 }
 
 func absent(since time.Time) func(string) presence {

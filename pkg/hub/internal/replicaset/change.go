@@ -12,6 +12,7 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
 	"github.com/workwire/workwire/pkg/hub/internal/controller"
+	"github.com/workwire/workwire/pkg/hub/internal/rollout"
 	"github.com/workwire/workwire/pkg/runtime/kube"
 	"github.com/workwire/workwire/pkg/workstate"
 )
@@ -158,7 +159,11 @@ func (m metadata) unstarted(work *workv1.ManifestWork, unknown bool, now time.Ti
 	at, err := workv1.ApplyAtOf(work)
 	applied := workstate.Current(work, workv1.WorkApplied)
 	switch {
-	case applied != nil && applied.Status == metav1.ConditionTrue:
+	case applied != nil && applied.Status == metav1.ConditionTrue: // deadlines go on counting from when it was
+		if _, at := rollout.StagedOf(work, false, now); !at.Start.IsZero() && timestamp(at.Start) > work.Annotations[workv1alpha1.RolledOutAtAnnotationKey] {
+			m.annotations = maps.Clone(m.annotations)
+			m.annotations[workv1alpha1.RolledOutAtAnnotationKey] = timestamp(at.Start)
+		}
 		return m.withApplyAt("")
 	case err == nil && !unknown && now.Before(at.Start):
 		return m.withApplyAt(workv1.ApplyAtHeld)

@@ -143,6 +143,17 @@ func TestMetadataPatch(t *testing.T) {
 func checkNext(t *testing.T, c change) {
 	t.Helper()
 	before := c.work.DeepCopy()
+	if got, want := c.next(), patched(t, c); !equality.Semantic.DeepEqual(got, want) {
+		t.Errorf("next\n got %+v\nwant %+v", got, want)
+	}
+	if !equality.Semantic.DeepEqual(c.work, before) {
+		t.Errorf("the stored work has changed: %+v", c.work)
+	}
+}
+
+// patched returns the work of a change after its patch.
+func patched(t *testing.T, c change) *workv1.ManifestWork {
+	t.Helper()
 	text, err := json.Marshal(c.work)
 	kit.NoError(t, err)
 	encoded, err := c.patch.Encode()
@@ -151,14 +162,9 @@ func checkNext(t *testing.T, c change) {
 	kit.NoError(t, err)
 	text, err = patch.Apply(text)
 	kit.NoError(t, err)
-	var want workv1.ManifestWork
-	kit.NoError(t, json.Unmarshal(text, &want))
-	if got := c.next(); !equality.Semantic.DeepEqual(got, &want) {
-		t.Errorf("next\n got %+v\nwant %+v", got, &want)
-	}
-	if !equality.Semantic.DeepEqual(c.work, before) {
-		t.Errorf("the stored work has changed: %+v", c.work)
-	}
+	var work workv1.ManifestWork
+	kit.NoError(t, json.Unmarshal(text, &work))
+	return &work
 }
 
 func TestSameSpec(t *testing.T) {

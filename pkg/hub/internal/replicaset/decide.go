@@ -406,7 +406,11 @@ func (p *plan) startCluster(set *workv1alpha1.ManifestWorkReplicaSet, placement,
 	case work == nil:
 		p.changes = append(p.changes, change{action: create, work: newWork(set, placement, cluster, applyAt, now)})
 	case state.Staged && !state.Abandoned: // it has the template
-		if change, changed := labelChange(work, metadataOf(set, placement, nil).withApplyAt(applyAt)); changed {
+		var annotations map[string]string
+		if applyAt == "" { // deadlines count from now
+			annotations = map[string]string{workv1alpha1.RolledOutAtAnnotationKey: timestamp(now)}
+		}
+		if change, changed := labelChange(work, metadataOf(set, placement, annotations).withApplyAt(applyAt)); changed {
 			p.changes = append(p.changes, change)
 		}
 		delete(works, cluster)

@@ -110,7 +110,8 @@ func StatusOf(work *workv1.ManifestWork, current bool, now time.Time) Cluster {
 }
 
 // StagedOf reports whether the cluster of a work holds its spec by the annotation [workv1.ApplyAtAnnotationKey] and has not applied it; one
-// that is away, and had the time to, may have. at is when it applies, or has applied, the spec, without an end if it has.
+// that is away, and had the time to, may have. at is when it applies, or has applied, the spec, without an end if it has: where it was told
+// another time too late, or its clock is ahead, when it said so.
 func StagedOf(work *workv1.ManifestWork, away bool, now time.Time) (staged bool, at workv1.ApplyAt) {
 	if work == nil || work.Annotations[workv1.ApplyAtAnnotationKey] == "" {
 		return false, at
@@ -122,6 +123,9 @@ func StagedOf(work *workv1.ManifestWork, away bool, now time.Time) (staged bool,
 		switch applied.Reason {
 		case workv1.ReasonStaged, workv1.ReasonWindowMissed, workv1.ReasonInvalidApplyAt:
 		default:
+			if at.Start.IsZero() || at.Start.After(now) {
+				at.Start = transition(applied, work, now)
+			}
 			return false, workv1.ApplyAt{Start: at.Start}
 		}
 	}
@@ -131,13 +135,17 @@ func StagedOf(work *workv1.ManifestWork, away bool, now time.Time) (staged bool,
 
 // notBefore sets Since to the transition of a condition of work if that is later.
 func (c *Cluster) notBefore(condition *metav1.Condition, work *workv1.ManifestWork, now time.Time) {
-	at := condition.LastTransitionTime.Time
-	if at.After(now) { // the clock of the cluster is ahead, maybe by years
-		at = transitionOfHub(work)
-	}
-	if at.After(c.Since) && !at.After(now) {
+	if at := transition(condition, work, now); at.After(c.Since) && !at.After(now) {
 		c.Since = at
 	}
+}
+
+// transition returns when a condition of work has changed.
+func transition(condition *metav1.Condition, work *workv1.ManifestWork, now time.Time) time.Time {
+	if at := condition.LastTransitionTime.Time; !at.After(now) {
+		return at
+	}
+	return transitionOfHub(work) // the clock of the cluster is ahead, maybe by years
 }
 
 // transitionOfHub returns when the conditions that the hub derives from those of the cluster have last changed; zero if unknown.
