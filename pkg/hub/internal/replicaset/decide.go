@@ -294,20 +294,36 @@ func (p *plan) planPlacement(in input, placement placement, r *placementRollout,
 	absent := p.absentClusters(in, placement, chosen, works)
 	metadata, planned := metadataOf(in.set, name, nil), len(p.changes)
 	for cluster, work := range works {
-		if _, ok := chosen[cluster]; ok {
-			if work.DeletionTimestamp != nil {
-				continue
-			}
+		_, isChosen := chosen[cluster]
+		switch {
+		case isChosen && work.DeletionTimestamp != nil:
+		case isChosen:
 			if change, changed := labelChange(work, metadata.unstarted(work, unknown && !held, in.now)); changed && !r.isOutside(cluster) {
 				p.changes = append(p.changes, change)
 			}
-		} else if r.errGroups == nil && !absent[cluster] { // otherwise it is unknown whether the cluster was chosen
+		case absent[cluster]:
+			if r.err == nil && !unknown && !held {
+				p.replaceAbandoned(in, name, work)
+			}
+		case r.errGroups == nil: // otherwise it is unknown whether the cluster was chosen
 			unselected = append(unselected, work)
 		}
 	}
 	slices.SortFunc(p.changes[planned:], func(a, b change) int { return cmp.Compare(a.work.Namespace, b.work.Namespace) })
 	slices.SortFunc(unselected, func(a, b *workv1.ManifestWork) int { return cmp.Compare(a.Namespace, b.Namespace) })
 	return unselected
+}
+
+// replaceAbandoned gives the earlier template to the cluster of a work that is not chosen because it is away, if it would find the one that
+// the set goes back from when it returns.
+func (p *plan) replaceAbandoned(in input, placement string, work *workv1.ManifestWork) {
+	presence := in.presence(work.Namespace)
+	if !presence.away || presence.refused || presence.outside || !in.abandoned(work) || in.hasTemplate(work) {
+		return
+	}
+	if set := in.setFor(work.Namespace); set != nil {
+		p.changes = append(p.changes, updateChange(work, set, placement, "", in.now))
+	}
 }
 
 // observe returns the states of the chosen clusters, and counts them.

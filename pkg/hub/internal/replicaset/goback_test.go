@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
 	workwirev1alpha1 "github.com/workwire/workwire/pkg/apis/workwire/v1alpha1"
@@ -27,6 +28,13 @@ func TestGoBack(t *testing.T) {
 		in.set.Status.Conditions = []metav1.Condition{{
 			Type: workv1alpha1.ManifestWorkReplicaSetConditionRolledBack, Status: metav1.ConditionTrue, Reason: workv1alpha1.ReasonTooManyFailures, Message: why,
 		}}
+	}
+	deselected := func(in *input, away bool) { // c2, which has the taint of clusters that are away
+		in.placements[0].object, in.placements[0].decisions = placementOf("p", []string{"c1"})
+		in.cluster = func(name string) (*clusterv1.ManagedCluster, bool) {
+			return managed(name, !away, tainted(clusterv1.ManagedClusterTaintUnreachable)), true
+		}
+		in.presence = func(cluster string) presence { return presence{away: away && cluster == "c2"} }
 	}
 	for name, c := range map[string]struct {
 		works     string
@@ -96,6 +104,30 @@ func TestGoBack(t *testing.T) {
 				in.presence = func(cluster string) presence { return presence{away: cluster == "c2"} }
 			},
 			back: "True TooManyFailures " + why, progress: "Progressing True RollingBack revision 1: 0 of 2",
+		},
+		"those that are away and not selected any more, too": {
+			works: "c1:failed c2:new", onFailure: "Rollback", want: rollout.Revisions{Own: 2, Proven: 1, Served: 1}, changes: "update c1 update c2",
+			change: func(in *input) { served(in); deselected(in, true) },
+			back:   "True TooManyFailures " + why, progress: "Progressing True RollingBack revision 1: 0 of 1",
+		},
+		"not those that have it": {
+			works: "c1:failed c2:old", onFailure: "Rollback", want: rollout.Revisions{Own: 2, Proven: 1, Served: 1}, changes: "update c1",
+			change: func(in *input) { served(in); deselected(in, true) },
+			back:   "True TooManyFailures " + why, progress: "Progressing True RollingBack revision 1: 0 of 1",
+		},
+		"not those that are back, and will be selected": {
+			works: "c1:failed c2:new", onFailure: "Rollback", want: rollout.Revisions{Own: 2, Proven: 1, Served: 1}, changes: "update c1",
+			change: func(in *input) { served(in); deselected(in, false) },
+			back:   "True TooManyFailures " + why, progress: "Progressing True RollingBack revision 1: 0 of 1",
+		},
+		"paused, and one is not selected any more": {
+			works: "c1:failed c2:new", onFailure: "Rollback", want: rollout.Revisions{Own: 2, Proven: 1, Served: 1},
+			change: func(in *input) {
+				in.set.Annotations[workv1.PausedAnnotationKey] = "true"
+				served(in)
+				deselected(in, true)
+			},
+			back: "True TooManyFailures " + why, progress: "Progressing Unknown Paused",
 		},
 		"paused on the way back": {
 			works: "c1:failed c2:failed", onFailure: "Rollback", want: rollout.Revisions{Own: 2, Proven: 1, Served: 1},
