@@ -80,6 +80,7 @@ func TestDecideStaged(t *testing.T) {
 		failed  string // the condition with reason TestFailed
 		acted   int
 		requeue time.Duration
+		proven  int64 // the revision, 1 by default
 	}{
 		"the canary": {
 			plan: stages, works: "c1:old c2:old", changes: "update c1", want: "True RollingOut revision 2: 0 of 2 clusters succeeded",
@@ -135,6 +136,12 @@ func TestDecideStaged(t *testing.T) {
 			plan: stages, works: "c1:ok c2:ok", after: time.Hour, change: approve(t), want: "False Complete revision 2: 2 of 2 clusters succeeded",
 			staged: "True Complete canary: 1 of 1 clusters succeeded; complete\nall: 1 of 1 clusters succeeded; complete",
 		},
+		"complete, and proven": {
+			plan: stages, works: "c1:ok c2:ok", after: time.Hour, want: "False Complete", proven: 2, change: func(in *input) {
+				approve(t)(in)
+				rollback(in)
+			},
+		},
 		"the way back": {
 			plan: stages, works: "c1:old c2:new", changes: "update c2", want: "True RollingBack",
 			staged: "False RollingBack the way back to an earlier template runs through no stages, windows and freezes",
@@ -149,7 +156,7 @@ func TestDecideStaged(t *testing.T) {
 			staged: "False InvalidPlan RolloutPlan plan does not exist, and nothing starts until it does",
 		},
 		"no plan, and nothing to do": {
-			works: "c1:ok c2:ok", want: "False Complete", staged: "False InvalidPlan RolloutPlan plan does not exist, and nothing starts until it does",
+			works: "c1:ok c2:ok", want: "False Complete", staged: "False InvalidPlan RolloutPlan plan does not exist, and nothing starts until it does", change: rollback,
 		},
 		"a plan that is wrong": {
 			plan: `{stages: [{name: a, tests: [{name: t, expression: "1"}]}, {name: preview}]}`, works: "c1:old c2:old", stalled: true,
@@ -172,10 +179,7 @@ func TestDecideStaged(t *testing.T) {
 				"waiting for c1: test smoke: no such key: Smoke, 5m0s after the cluster had succeeded",
 		},
 		"tests have failed, and the set goes back": {
-			plan: tested, works: "c1:ok c2:old", after: 5 * time.Minute, want: "True RollingBack", failed: "RolledBack",
-			change: func(in *input) {
-				in.set.Annotations[workv1alpha1.OnFailureAnnotationKey] = workv1alpha1.OnFailureRollback
-			},
+			plan: tested, works: "c1:ok c2:old", after: 5 * time.Minute, want: "True RollingBack", failed: "RolledBack", change: rollback,
 		},
 		"tests are true": {
 			plan: tested, works: "c1:ok c2:old", after: 5 * time.Minute, changes: "update c2", want: "True RollingOut revision 2: 1 of 2 clusters succeeded",
@@ -246,6 +250,9 @@ func TestDecideStaged(t *testing.T) {
 			if len(p.acted) != c.acted {
 				t.Errorf("acts on %v", p.acted)
 			}
+			if want := max(1, c.proven); p.revisions.Proven != want {
+				t.Errorf("revision %d is proven, want %d", p.revisions.Proven, want)
+			}
 			var requeue time.Duration
 			if !p.requeueAt.IsZero() {
 				requeue = p.requeueAt.Sub(in.now)
@@ -259,6 +266,10 @@ func TestDecideStaged(t *testing.T) {
 			}
 		})
 	}
+}
+
+func rollback(in *input) {
+	in.set.Annotations[workv1alpha1.OnFailureAnnotationKey] = workv1alpha1.OnFailureRollback
 }
 
 // approve approves the stage all of revision 2.

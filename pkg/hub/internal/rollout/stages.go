@@ -122,7 +122,7 @@ func (p *Plan) Decide(s Situation) Staged {
 	for i := range g.deciders {
 		d := &g.deciders[i]
 		decision := d.result()
-		decision.Proven = decision.Proven && !g.soaking
+		decision.Proven = decision.Proven && !g.soaking && g.closed == "" // of a closed plan nobody knows soak times and tests
 		decision.RequeueAt = Earlier(decision.RequeueAt, g.requeueAt)
 		g.staged.Decisions = append(g.staged.Decisions, decision)
 	}

@@ -292,13 +292,21 @@ func TestPlanOfSeveralTargets(t *testing.T) {
 func TestProvenAfterSoak(t *testing.T) {
 	plan, err := rollout.ParsePlan(planSpec(t, `stages: [{name: all, soak: 10m}]`))
 	kit.NoError(t, err)
-	for ago, want := range map[time.Duration]bool{time.Minute: false, 10 * time.Minute: true} {
-		got := plan.Decide(rollout.Situation{
-			Targets: []rollout.Target{{Groups: []rollout.Group{{Clusters: []string{"a"}}}, Clusters: map[string]rollout.Cluster{"a": {Status: rollout.Succeeded, Since: now.Add(-ago)}}}},
+	for name, c := range map[string]struct {
+		plan   *rollout.Plan
+		ago    time.Duration
+		proven bool
+	}{
+		"it soaks":      {plan: plan, ago: time.Minute},
+		"it has soaked": {plan: plan, ago: 10 * time.Minute, proven: true},
+		"nobody knows":  {plan: rollout.Closed("no plan"), ago: 10 * time.Minute},
+	} {
+		got := c.plan.Decide(rollout.Situation{
+			Targets: []rollout.Target{{Groups: []rollout.Group{{Clusters: []string{"a"}}}, Clusters: map[string]rollout.Cluster{"a": {Status: rollout.Succeeded, Since: now.Add(-c.ago)}}}},
 			Site:    func(string) rollout.Site { return rollout.Site{} }, Now: now,
 		}).Decisions[0]
-		if got.Proven != want || !got.Done {
-			t.Errorf("after %s: proven %t, done %t", ago, got.Proven, got.Done)
+		if got.Proven != c.proven || !got.Done {
+			t.Errorf("%s: proven %t, done %t", name, got.Proven, got.Done)
 		}
 	}
 }
