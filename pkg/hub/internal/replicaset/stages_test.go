@@ -181,6 +181,14 @@ func TestDecideStaged(t *testing.T) {
 		"tests have failed, and the set goes back": {
 			plan: tested, works: "c1:ok c2:old", after: 5 * time.Minute, want: "True RollingBack", failed: "RolledBack", change: rollback,
 		},
+		"tests of a cluster that was away": {
+			plan: tested, works: "c1:ok c2:old", after: time.Hour, requeue: 4 * time.Minute, want: "True RollingOut",
+			change: func(in *input) {
+				in.works[0].Status.Conditions = append(in.works[0].Status.Conditions, metav1.Condition{
+					Type: workv1.WorkDelivered, Status: metav1.ConditionTrue, ObservedGeneration: 1, LastTransitionTime: metav1.NewTime(start.Add(59 * time.Minute)),
+				})
+			},
+		},
 		"tests are true": {
 			plan: tested, works: "c1:ok c2:old", after: 5 * time.Minute, changes: "update c2", want: "True RollingOut revision 2: 1 of 2 clusters succeeded",
 			change: func(in *input) {

@@ -77,7 +77,8 @@ func (c Cluster) absent() bool { return c.Away && (!c.Staged || !c.Later) }
 // decides alone once it is not True: False is success, also if the work is Degraded or not Available.
 //
 // Since is the last transition of the deciding condition, or the time at which the work received
-// the template if that is later. The annotation [workv1alpha1.RolledOutAtAnnotationKey] holds that
+// the template if that is later; of a cluster that succeeds without a transition, the time of an answer that was long in
+// coming. The annotation [workv1alpha1.RolledOutAtAnnotationKey] holds that
 // time; a work without the annotation that was never changed received it at its creation.
 // Transition times come from the clock of the cluster. In place of one that is after now, the hub's time counts at which its
 // own conditions of the work have last changed.
@@ -104,6 +105,9 @@ func StatusOf(work *workv1.ManifestWork, current bool, now time.Time) Cluster {
 		c.Status = Succeeded
 		if s.By.Type != workv1.WorkComplete {
 			c.notBefore(workstate.Current(work, workv1.WorkApplied), work, now)
+		}
+		if answer := workstate.Current(work, workv1.WorkDelivered); answer != nil && c.Since.Equal(rolledOutAt(work)) {
+			c.notBefore(answer, work, now) // nothing has changed since, and the cluster may have been away
 		}
 	}
 	return c
