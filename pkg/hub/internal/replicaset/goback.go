@@ -12,6 +12,7 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
 	workwirev1alpha1 "github.com/workwire/workwire/pkg/apis/workwire/v1alpha1"
+	"github.com/workwire/workwire/pkg/hub/internal/controller"
 	"github.com/workwire/workwire/pkg/hub/internal/rollout"
 	"github.com/workwire/workwire/pkg/hub/internal/works"
 	"github.com/workwire/workwire/pkg/hub/revisions"
@@ -107,9 +108,13 @@ func (c *Controller) storeRevisions(ctx context.Context, set *workv1alpha1.Manif
 			removed = append(removed, key)
 		}
 	}
-	changes := mapPatch("/metadata/annotations", set.Annotations, wanted, removed)
-	// Meanwhile somebody may have changed the template, or paused the set.
-	patch := append(kube.JSONPatch{kube.TestUID(set.UID), {Op: "test", Path: "/metadata/generation", Value: set.Generation}}, changes...)
+	// Meanwhile somebody may have changed the template, or paused the set. Then it is queued again.
+	latest, ok := c.sets.Latest(controller.KeyOf(set))
+	if !ok || steered(set, latest) {
+		return nil
+	}
+	patch := append(kube.JSONPatch{{Op: "test", Path: "/metadata/resourceVersion", Value: latest.ResourceVersion}},
+		mapPatch("/metadata/annotations", latest.Annotations, wanted, removed)...)
 	_, err := c.jsonPatchSet(ctx, set, "annotate the proven revision of", patch)
 	return err
 }

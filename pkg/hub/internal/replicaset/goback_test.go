@@ -1,13 +1,18 @@
 package replicaset
 
 import (
+	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
@@ -264,6 +269,54 @@ func TestRolledBack(t *testing.T) {
 	if events := strings.Join(r.events.all(), "\n"); strings.Contains(events, "to revision 4") {
 		t.Errorf("events: %s", events)
 	}
+}
+
+// TestPausedMeanwhile: a pause that comes while the hub decides that a set goes back holds the way back, with a real API server.
+func TestPausedMeanwhile(t *testing.T) {
+	e := newEnv(t, 2)
+	var once sync.Once
+	r := e.startWith(func(next http.RoundTripper, request *http.Request) (*http.Response, error) {
+		decided := false
+		if strings.HasSuffix(request.URL.Path, "/manifestworkreplicasets/set/status") && request.GetBody != nil {
+			body, err := request.GetBody()
+			if err != nil {
+				return nil, err
+			}
+			text, err := io.ReadAll(body)
+			if err != nil {
+				return nil, err
+			}
+			decided = strings.Contains(string(text), workv1alpha1.ReasonRollingBack)
+		}
+		response, err := next.RoundTrip(request)
+		if decided {
+			once.Do(func() {
+				_, errPause := e.client.WorkV1alpha1().ManifestWorkReplicaSets(e.namespace).Patch(t.Context(), "set", types.MergePatchType,
+					[]byte(`{"metadata":{"annotations":{"workwire.dev/paused":"true"}}}`), metav1.PatchOptions{})
+				err = errors.Join(err, errPause)
+			})
+		}
+		return response, err
+	})
+	e.writePlacement("p", e.clusters)
+	set := newSet("p")
+	set.Annotations = map[string]string{workv1alpha1.OnFailureAnnotationKey: workv1alpha1.OnFailureRollback}
+	e.createSet(set)
+	e.awaitTemplate("set", "2", "c01 c02")
+	e.reportApplied("set", e.clusters)
+	e.awaitAnnotation(workwirev1alpha1.ProvenRevisionAnnotationKey, "1")
+	e.template("3")
+	e.awaitTemplate("set", "3", "c01 c02")
+	e.reportApplied("set", e.clusters[:1], "Progressing=True", "Degraded=True")
+	e.awaitProgress("Progressing Unknown Paused")
+	e.awaitIdle(r, "set")
+	paused, err := e.getSet("set")
+	kit.NoError(t, err)
+	if served, has := paused.Annotations[workwirev1alpha1.ServedRevisionAnnotationKey]; has {
+		t.Errorf("the paused set has gone back to revision %s", served)
+	}
+	e.updateSet("set", func(set *workv1alpha1.ManifestWorkReplicaSet) { delete(set.Annotations, workv1.PausedAnnotationKey) })
+	e.awaitTemplate("set", "2", "c01 c02")
 }
 
 // TestExecutorOfSpec: clusters receive no revision with another executor than the set, whether somebody writes that it is
