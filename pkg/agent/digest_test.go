@@ -99,8 +99,8 @@ func (w *fixture) objects() []metav1.ObjectMeta {
 	return all
 }
 
-// TestListDoesNotFit: an agent that comes back with an older copy of its state has a work that its source has deleted since. The list of
-// its works does not fit the broker's packet limit, and it sends no digests.
+// TestListDoesNotFit: an agent that comes back with an older copy of its state has a work that its source has deleted since, and one
+// of which it has no spec. The list of its works does not fit the broker's packet limit, and it sends no digests.
 func TestListDoesNotFit(t *testing.T) {
 	w := newWorld(t)
 	works, dir := w.source("hub1"), t.TempDir()
@@ -116,6 +116,7 @@ func TestListDoesNotFit(t *testing.T) {
 	former := t.TempDir()
 	kit.NoError(t, os.CopyFS(former, os.DirFS(dir)))
 	w.agent(configure)
+	w.deploy(works, "later", configMap("later", "1"))
 	w.remove(works, "w0")
 	w.stop()
 	dir = former

@@ -152,8 +152,10 @@ func (s *Session) send(ctx context.Context, ask questions.Ask) {
 		// than an empty one.
 		request.Versions = probe
 		err = s.request(ctx, topic, request)
-		if !slices.ContainsFunc(held, func(v wire.SpecVersion) bool { return v.Generation == 0 }) {
-			s.sendDigest(ctx, source) // the source is not told of works that it does not have; all specs are here, so that few differ
+		// The source is not told of works that it does not have. While specs are missing, many may differ: there the usual digests
+		// do, if there are any.
+		if s.config.DigestInterval == 0 || !slices.ContainsFunc(held, func(v wire.SpecVersion) bool { return v.Generation == 0 }) {
+			s.sendDigest(ctx, source)
 		}
 	}
 	s.logRequest(ctx, source, topic, err)
