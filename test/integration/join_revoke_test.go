@@ -7,19 +7,15 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	certificatesv1 "k8s.io/api/certificates/v1"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/workwire/workwire/pkg/agent/membership"
-	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	"github.com/workwire/workwire/pkg/apis/workwire/v1alpha1"
 	"github.com/workwire/workwire/pkg/ctl/join"
 	"github.com/workwire/workwire/pkg/security/enrolment"
@@ -125,81 +121,6 @@ func TestReplacedIsCut(t *testing.T) {
 	if list := enrolment.ParseIssued(cluster.Annotations[v1alpha1.CertificatesAnnotationKey]); len(list) != 1 {
 		t.Errorf("the ManagedCluster has the certificates %v, want that of the new device", list)
 	}
-}
-
-// TestReplacedOnceApproved: with a token that does not approve, the device before stays until somebody has approved the new one, also if the
-// token has expired meanwhile; when it is denied, nothing has happened.
-func TestReplacedOnceApproved(t *testing.T) {
-	t.Parallel()
-	w := newJoining(t, nil)
-	name := w.Clusters[1]
-	first := w.device(name, w.token(name, nil))
-	before, _ := w.connected(name, first.joined())
-	kit.True(t, "the device connects", before.up.Load)
-	cluster := func() *clusterv1.ManagedCluster {
-		t.Helper()
-		cluster, err := w.clusters.ClusterV1().ManagedClusters().Get(t.Context(), string(name), metav1.GetOptions{})
-		kit.NoError(t, err)
-		return cluster
-	}
-	known := cluster().Annotations
-	byHand := func(g *enrolment.Grant) { g.Replace, g.Approve = true, false }
-	requests := w.planes.CertificatesV1().CertificateSigningRequests()
-	decide := func(what certificatesv1.RequestConditionType) {
-		t.Helper()
-		list, err := requests.List(t.Context(), metav1.ListOptions{LabelSelector: v1alpha1.ClusterLabelKey + "=" + string(name)})
-		kit.NoError(t, err)
-		open := slices.DeleteFunc(list.Items, func(csr certificatesv1.CertificateSigningRequest) bool { return len(csr.Status.Conditions) > 0 })
-		if len(open) != 1 {
-			t.Fatalf("%d CertificateSigningRequests wait for approval, want that of the new device", len(open))
-		}
-		csr := open[0]
-		csr.Status.Conditions = append(csr.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{Type: what, Status: corev1.ConditionTrue, Reason: "Test"})
-		_, err = requests.UpdateApproval(t.Context(), csr.Name, &csr, metav1.UpdateOptions{})
-		kit.NoError(t, err)
-	}
-	stays := func(when string) {
-		t.Helper()
-		if before.refused.Load() > 0 || !before.up.Load() || cluster().Annotations[v1alpha1.DeviceAnnotationKey] != known[v1alpha1.DeviceAnnotationKey] {
-			t.Errorf("%s: the device before is cut, the ManagedCluster has %v", when, cluster().Annotations)
-		}
-		_, err := first.secrets().CoreV1().Secrets(w.Targets[1]).Patch(t.Context(), first.secret, types.MergePatchType, []byte(`{"data":{"tls.crt":null,"tls.key":null}}`), metav1.PatchOptions{})
-		kit.NoError(t, err)
-		first.joined() // with another certificate
-	}
-	denied := w.device(name, w.token(name, byHand))
-	denied.refused(enrolment.WaitForApproval)
-	stays("before anybody has approved the new one")
-	decide(certificatesv1.CertificateDenied)
-	denied.refused(enrolment.Denied)
-	stays("when the new one is denied")
-
-	token := w.token(name, byHand)
-	next := w.device(name, token)
-	next.refused(enrolment.WaitForApproval)
-	secrets := w.planes.CoreV1().Secrets("default")
-	secret, err := secrets.Get(t.Context(), v1alpha1.JoinTokenNamePrefix+token.ID(), metav1.GetOptions{})
-	kit.NoError(t, err)
-	var grant enrolment.Grant
-	kit.NoError(t, json.Unmarshal(secret.Data[v1alpha1.JoinTokenKey], &grant))
-	grant.Expires = time.Now()
-	secret.Data[v1alpha1.JoinTokenKey], err = json.Marshal(grant)
-	kit.NoError(t, err)
-	_, err = secrets.Update(t.Context(), secret, metav1.UpdateOptions{})
-	kit.NoError(t, err)
-	w.device("another", token).refused(enrolment.TokenExpired)
-	next.refused(enrolment.WaitForApproval)
-	stays("while another one waits")
-	w.hub.Stop()
-	decide(certificatesv1.CertificateApproved)
-	w.startHub()
-	next.joined()
-	kit.True(t, "the device before is refused", func() bool { return before.refused.Load() > 0 && !before.up.Load() })
-	after := cluster()
-	if list := enrolment.ParseIssued(after.Annotations[v1alpha1.CertificatesAnnotationKey]); len(list) != 1 || after.Labels[v1alpha1.JoinTokenLabelKey] != token.ID() || !after.Spec.HubAcceptsClient {
-		t.Errorf("the ManagedCluster has the certificates %v, want that of the new device, and the labels %v", list, after.Labels)
-	}
-	denied.refused(enrolment.Busy) // its CertificateSigningRequest was for the place of another one
 }
 
 // TestRevocationsArePublic: other brokers get the list from the ConfigMap.

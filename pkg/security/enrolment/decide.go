@@ -65,8 +65,6 @@ type Known struct {
 	Expires time.Time
 	// Valid is how many of its certificates have not expired.
 	Valid int
-	// Waiting: the request has been made before, in place of Device, while its token was valid, and somebody is to approve it.
-	Waiting bool
 }
 
 // Verdict is what a hub does with a request: refuse it, or ask for a certificate in its name.
@@ -78,8 +76,6 @@ type Verdict struct {
 	Approve bool
 	// Register: the ManagedCluster is to be made, or to get this device and token.
 	Register bool
-	// Replaces is the device whose place this one takes once somebody has approved it; empty if it takes none, or at once.
-	Replaces string
 }
 
 // Decide returns what becomes of a request whose challenge is answered. grant is that of its token; nil if it names none, or
@@ -116,7 +112,7 @@ func Decide(p Proven, grant *Grant, used int, known Known, rejoin time.Duration,
 func (g Grant) admit(cluster wire.ClusterName, used int, known Known, same bool, now time.Time, refuse func(Reason, string, ...any) Verdict) Verdict {
 	named := slices.Contains(g.Clusters, cluster)
 	switch {
-	case !now.Before(g.Expires) && !known.Waiting:
+	case !now.Before(g.Expires):
 		return refuse(TokenExpired, "the token expired at %s: ask for another one", g.Expires.UTC().Format(time.RFC3339))
 	case len(g.Clusters) > 0 && !named || !strings.HasPrefix(string(cluster), g.Prefix):
 		return refuse(NameNotAllowed, "the token does not let a cluster join as %s", cluster)
@@ -124,13 +120,10 @@ func (g Grant) admit(cluster wire.ClusterName, used int, known Known, same bool,
 		return refuse(TokenUsed, "another device has joined as %s with this token", cluster)
 	case used >= g.Uses:
 		return refuse(TokenUsed, "the token has been used by %d clusters, as often as it may be", used)
-	case known.Device != "" && !same && (!named || !g.Replace):
+	case known.Device != "" && !same && (!named || !g.Replace || !g.Approve): // without approval, the device before would be cut off for one that is denied
 		return refuse(NameTaken, "another device has joined as %s: choose another name, or ask for a token with --replace for this one", cluster)
 	case known.Exists && !named && !same: // who makes a ManagedCluster beforehand gives its name to a token for exactly that name
 		return refuse(NameTaken, "there is a cluster %s: choose another name, or ask for a token for this one", cluster)
-	}
-	if !g.Approve && known.Device != "" && !same { // it stays if this one is denied
-		return Verdict{Replaces: known.Device}
 	}
 	return Verdict{Approve: g.Approve, Register: true}
 }

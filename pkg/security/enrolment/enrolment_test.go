@@ -287,8 +287,6 @@ func TestDecide(t *testing.T) {
 		return &g
 	}
 	named := given(func(g *enrolment.Grant) { g.Clusters = []wire.ClusterName{"berlin"} })
-	byHand := given(func(g *enrolment.Grant) { *g = *named; g.Replace, g.Approve = true, false })
-	late := given(func(g *enrolment.Grant) { *g = *byHand; g.Expires = now })
 	const year = 365 * 24 * time.Hour
 	id := made.ID()
 	for _, test := range []struct {
@@ -320,12 +318,7 @@ func TestDecide(t *testing.T) {
 		{"the name of another", with, given(nil), 0, enrolment.Known{Exists: true, Device: "other"}, enrolment.Verdict{Reason: enrolment.NameTaken}},
 		{"the name of another, named", with, named, 0, enrolment.Known{Exists: true, Device: "other"}, enrolment.Verdict{Reason: enrolment.NameTaken}},
 		{"in place of another", with, given(func(g *enrolment.Grant) { *g = *named; g.Replace = true }), 0, enrolment.Known{Exists: true, Device: "other"}, enrolment.Verdict{Approve: true, Register: true}},
-		{"in place of another, by hand", with, byHand, 0, enrolment.Known{Exists: true, Device: "other"}, enrolment.Verdict{Replaces: "other"}},
-		{"in place of nobody, by hand", with, byHand, 0, enrolment.Known{Exists: true}, enrolment.Verdict{Register: true}},
-		{"in place of itself, by hand", with, byHand, 0, enrolment.Known{Exists: true, Device: own, Expires: now.Add(-year - 1)}, enrolment.Verdict{Register: true}},
-		{"waits to take the place of another, expired", with, late, 0, enrolment.Known{Exists: true, Device: "other", Waiting: true}, enrolment.Verdict{Replaces: "other"}},
-		{"waits to take the place of another, used", with, late, 0, enrolment.Known{Exists: true, Device: "other", Tokens: []string{id}, Waiting: true}, enrolment.Verdict{Reason: enrolment.TokenUsed}},
-		{"waits to take the place of another, deleted token", with, nil, 0, enrolment.Known{Exists: true, Device: "other", Waiting: true}, enrolment.Verdict{Reason: enrolment.UnknownToken}},
+		{"in place of another, by hand", with, given(func(g *enrolment.Grant) { *g = *named; g.Replace, g.Approve = true, false }), 0, enrolment.Known{Exists: true, Device: "other"}, enrolment.Verdict{Reason: enrolment.NameTaken}},
 		{"a cluster that joined otherwise", with, given(nil), 0, enrolment.Known{Exists: true}, enrolment.Verdict{Reason: enrolment.NameTaken}},
 		{"a cluster made beforehand", with, named, 0, enrolment.Known{Exists: true}, enrolment.Verdict{Approve: true, Register: true}},
 		{"renewal", without, nil, 0, enrolment.Known{Exists: true, Device: own, Expires: now.Add(time.Hour)}, enrolment.Verdict{Approve: true}},
@@ -355,7 +348,8 @@ func TestGrantValidate(t *testing.T) {
 		"expires must be":   func(g *enrolment.Grant) { g.Expires = now },
 		"not both":          func(g *enrolment.Grant) { g.Clusters, g.Prefix = []wire.ClusterName{"a"}, "a" },
 		"is no name":        func(g *enrolment.Grant) { g.Clusters = []wire.ClusterName{"A"} },
-		"replace needs":     func(g *enrolment.Grant) { g.Replace = true },
+		"replace needs the": func(g *enrolment.Grant) { g.Replace = true },
+		"needs approve":     func(g *enrolment.Grant) { g.Replace, g.Approve, g.Clusters = true, false, []wire.ClusterName{"a"} },
 		"publicKey is none": func(g *enrolment.Grant) { g.PublicKey = nil },
 	} {
 		g := grant

@@ -52,6 +52,9 @@ func (g Grant) Validate(now time.Time) error {
 	if g.Replace && len(g.Clusters) == 0 {
 		errs = append(errs, errors.New("replace needs the names of the clusters"))
 	}
+	if g.Replace && !g.Approve {
+		errs = append(errs, errors.New("replace needs approve: the device before is cut off when the new one asks, not when somebody approves it"))
+	}
 	for _, name := range append(slices.Clone(g.Clusters), wire.ClusterName(strings.TrimSuffix(g.Prefix, "-"))) {
 		if name != "" && !validName(name) {
 			errs = append(errs, fmt.Errorf("%q is no name of a cluster: use a-z, 0-9 and -, at most 63 characters", name))

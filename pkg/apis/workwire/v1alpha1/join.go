@@ -44,9 +44,6 @@ const (
 	// FirstAnnotationKey annotates a CertificateSigningRequest of a cluster that has had no certificate: when it is issued, the
 	// hub accepts the cluster.
 	FirstAnnotationKey = "workwire.dev/first-certificate"
-	// ReplacesAnnotationKey annotates a CertificateSigningRequest of a device that is to take the place of another one with the hash of that one,
-	// and DeviceAnnotationKey with its own: when it is issued, the ManagedCluster gets the new device.
-	ReplacesAnnotationKey = "workwire.dev/replaces"
 	// SourceLabelKey labels a CertificateSigningRequest with the hub that has made it, which signs no others.
 	SourceLabelKey = "workwire.dev/source"
 	// ClusterLabelKey labels a CertificateSigningRequest with the cluster that asks.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/ecdsa"
 	"crypto/x509"
+	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -114,12 +115,11 @@ func (j *Joins) issue(cluster wire.ClusterName, public *ecdsa.PublicKey) ([]byte
 	return certificates.IssueAgent(authority, string(cluster), public, j.cfg.Validity, time.Now())
 }
 
-// issued notes on the ManagedCluster until when its certificate is valid, and the device, if it takes the place of another one only now that
-// somebody has approved it; it accepts the cluster if the certificate is its first, and gives it to who waits for it. Nothing of that happens for
-// a certificate that nobody has asked for over the broker.
+// issued notes on the ManagedCluster until when its certificate is valid, accepts the cluster if it is its first, and gives the
+// certificate to who waits for it. Nothing of that happens for a certificate that nobody has asked for over the broker.
 func (j *Joins) issued(ctx context.Context, csr *certificatesv1.CertificateSigningRequest) error {
 	waits := j.waiting(csr.Name)
-	if waits.request.ID == "" {
+	if waits.request == "" {
 		return nil
 	}
 	again := func(err error) error {
@@ -138,38 +138,29 @@ func (j *Joins) issued(ctx context.Context, csr *certificatesv1.CertificateSigni
 	if !ok {
 		return again(fmt.Errorf("there is no ManagedCluster %s", name))
 	}
-	p, known, have := waits.request, knownOf(cluster), allIssued(cluster)
-	metadata := map[string]any{"annotations": map[string]any{}}
-	another := known.Device != p.DeviceHash
-	if another { // if another one has joined as the cluster since, or with the token, it gets nothing
-		j.registering.Lock()
-		defer j.registering.Unlock()
-		grant := j.grant(p.Token)
-		verdict, latest, now := j.decide(p, grant, time.Now())
-		if verdict.Replaces == "" || !now.Waiting {
-			return nil
-		}
-		cluster, metadata, have, known = latest, j.metadataOf(p, latest, grant), nil, enrolment.Known{}
-	}
-	if known.Revoked {
+	known := knownOf(cluster)
+	if known.Revoked || known.Device != waits.device { // another device has joined as the cluster since
 		return nil
 	}
 	// Noted before the cluster has it: a certificate that is not noted cannot be revoked. By its version, so that no other note is lost.
-	notes, added := j.note(have, chain[0])
+	notes, added := j.note(allIssued(cluster), chain[0])
 	if added && known.Valid >= enrolment.MaxCertificates {
 		return nil // asked for beside others, before these were noted
 	}
-	for key, value := range notes {
-		metadata["annotations"].(map[string]any)[key] = value
-	}
-	change := map[string]any{"metadata": metadata}
+	change := map[string]any{"metadata": map[string]any{"resourceVersion": cluster.ResourceVersion, "annotations": notes}}
 	if csr.Annotations[v1alpha1.FirstAnnotationKey] == "true" && known.Expires.IsZero() {
 		change["spec"] = map[string]any{"hubAcceptsClient": true}
 	}
 	if added {
-		if err := j.patch(ctx, cluster, change, another); err != nil {
+		patch, err := json.Marshal(change)
+		if err != nil {
+			return again(err)
+		}
+		written, err := j.cfg.Writer.ClusterV1().ManagedClusters().Patch(ctx, string(name), types.MergePatchType, patch, metav1.PatchOptions{})
+		if err != nil {
 			return again(fmt.Errorf("accept the cluster %s: %w", name, err))
 		}
+		j.cfg.Clusters.Wrote(written)
 	}
 	trust, err := j.cfg.Trust()
 	if err != nil {
@@ -179,7 +170,7 @@ func (j *Joins) issued(ctx context.Context, csr *certificatesv1.CertificateSigni
 		j.cfg.Logger.Info("a cluster gets a certificate", "cluster", name, "expires", chain[0].NotAfter)
 	}
 	j.metrics.results.WithLabelValues("Issued").Inc()
-	j.publish(ctx, enrolment.Answer{Request: p.ID, Certificate: csr.Status.Certificate, Trust: trust})
+	j.publish(ctx, enrolment.Answer{Request: waits.request, Certificate: csr.Status.Certificate, Trust: trust})
 	return nil
 }
 
@@ -191,7 +182,7 @@ func (j *Joins) note(have []enrolment.Issued, cert *x509.Certificate) (annotatio
 
 // tell answers who waits for a CertificateSigningRequest.
 func (j *Joins) tell(ctx context.Context, csr string, a enrolment.Answer) {
-	if a.Request = j.waiting(csr).request.ID; a.Request != "" {
+	if a.Request = j.waiting(csr).request; a.Request != "" {
 		j.publish(ctx, a)
 	}
 }

@@ -87,7 +87,8 @@ type Config struct {
 
 // asked is who waits for a CertificateSigningRequest.
 type asked struct {
-	request     enrolment.Proven
+	request     string // its id
+	device      string // its hash
 	certificate []byte // PEM, that its ManagedCluster was made with; nil if it is yet to be issued
 }
 

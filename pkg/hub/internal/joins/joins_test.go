@@ -33,11 +33,11 @@ func TestDeletedRequests(t *testing.T) {
 		return &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	}
 	for _, name := range []string{"seen", "missed", "stays"} {
-		j.wait(name, asked{request: enrolment.Proven{Request: enrolment.Request{ID: "request-of-" + name}}})
+		j.wait(name, asked{request: "request-of-" + name})
 	}
 	j.deleted(csr("seen"))
 	j.deleted(cache.DeletedFinalStateUnknown{Obj: csr("missed")})
-	if len(j.asked) != 1 || j.asked["stays"].request.ID != "request-of-stays" {
+	if len(j.asked) != 1 || j.asked["stays"].request != "request-of-stays" {
 		t.Errorf("waiting: %v", j.asked)
 	}
 }
@@ -142,7 +142,7 @@ func TestReplacedUnanswered(t *testing.T) {
 				revised: make(chan struct{}, 1), answering: make(chan struct{}), metrics: newMetrics(), unsure: map[string]bool{},
 			}
 			seen, _ := clusters.Latest(types.NamespacedName{Name: "berlin"})
-			if err := j.patch(t.Context(), seen, map[string]any{"metadata": map[string]any{}}, true); err == nil {
+			if err := j.remember(t.Context(), enrolment.Proven{DeviceHash: "another"}, seen, &enrolment.Grant{}); err == nil {
 				t.Fatal("the write is answered")
 			}
 			is := func(revoked bool) {

@@ -39,8 +39,8 @@ func (j *Joins) answer(ctx context.Context, p enrolment.Proven) enrolment.Answer
 	name := enrolment.RequestName(p.Cluster, p.CSR)
 	verdict, first, certificate, err := j.admit(ctx, p, now)
 	if err == nil && verdict.Reason == "" {
-		j.wait(name, asked{request: p, certificate: certificate})
-		err = j.ask(ctx, p, name, verdict, first)
+		j.wait(name, asked{request: p.ID, device: p.DeviceHash, certificate: certificate})
+		err = j.ask(ctx, p, name, verdict.Approve, first)
 	}
 	if err != nil {
 		j.waiting(name)
@@ -72,25 +72,21 @@ func indexToken(object any) ([]string, error) {
 	return nil, nil
 }
 
-// undone is the index of CertificateSigningRequests that wait for an approval or a signature, by [undoneKey].
+// undone is the index of CertificateSigningRequests that wait for an approval or a signature, by their cluster.
 const undone = "undone"
-
-// undoneKey returns the value of undone for a cluster and the device that is to be replaced: those who want its place must not keep it from
-// renewing its certificate.
-func undoneKey(cluster, replaces string) string { return cluster + "/" + replaces }
 
 // errTooMany means that so many wait that a cluster gets no other one.
 var errTooMany = fmt.Errorf("%d CertificateSigningRequests of the cluster wait for an approval or a signature: approve, deny or delete them", enrolment.MaxCertificates)
 
 // errForeign means that somebody else has made the one that is to be made.
-var errForeign = errors.New("there is one of this name for another key, signer or device: delete it")
+var errForeign = errors.New("there is one of this name for another key or signer: delete it")
 
 func indexUndone(object any) ([]string, error) {
 	csr, ok := object.(*certificatesv1.CertificateSigningRequest)
 	if !ok || len(csr.Status.Certificate) > 0 || has(csr, certificatesv1.CertificateDenied) || has(csr, certificatesv1.CertificateFailed) {
 		return nil, nil
 	}
-	return []string{undoneKey(csr.Labels[v1alpha1.ClusterLabelKey], csr.Annotations[v1alpha1.ReplacesAnnotationKey])}, nil
+	return []string{csr.Labels[v1alpha1.ClusterLabelKey]}, nil
 }
 
 // knownOf returns what a ManagedCluster, nil if there is none, says of who has joined as it.
@@ -109,13 +105,18 @@ func knownOf(cluster *clusterv1.ManagedCluster) enrolment.Known {
 // admit decides about a request, and makes the ManagedCluster or has it remember the device. first reports that the cluster has
 // had no certificate. certificate is the one that the ManagedCluster says it has, if it was made so.
 func (j *Joins) admit(ctx context.Context, p enrolment.Proven, now time.Time) (verdict enrolment.Verdict, first bool, certificate []byte, err error) {
-	grant := j.grant(p.Token)
+	grant, uses := j.grant(p.Token), 0
 	if grant != nil {
 		// One at a time: a token must not be used once more than it may.
 		j.registering.Lock()
 		defer j.registering.Unlock()
+		// One pass over the clusters of this token, for each request that proves to have it.
+		others := j.cfg.Clusters.LatestList(joinedWith, p.Token)
+		uses = len(slices.DeleteFunc(others, func(c *clusterv1.ManagedCluster) bool { return c.Name == string(p.Cluster) }))
 	}
-	verdict, cluster, known := j.decide(p, grant, now)
+	cluster, _ := j.cfg.Clusters.Latest(types.NamespacedName{Name: string(p.Cluster)})
+	known := knownOf(cluster)
+	verdict = enrolment.Decide(p, grant, uses, known, j.cfg.Rejoin, now)
 	if verdict.Register {
 		if cluster == nil {
 			certificate, err = j.create(ctx, p, grant)
@@ -129,34 +130,13 @@ func (j *Joins) admit(ctx context.Context, p enrolment.Proven, now time.Time) (v
 	return verdict, known.Device != p.DeviceHash || known.Expires.IsZero(), certificate, nil
 }
 
-// decide decides about a request with the grant of its token, if there is one; the caller holds registering then. cluster is nil if there is none.
-func (j *Joins) decide(p enrolment.Proven, grant *enrolment.Grant, now time.Time) (enrolment.Verdict, *clusterv1.ManagedCluster, enrolment.Known) {
-	uses := 0
-	if grant != nil {
-		// One pass over the clusters of this token, for each request that proves to have it.
-		others := j.cfg.Clusters.LatestList(joinedWith, p.Token)
-		uses = len(slices.DeleteFunc(others, func(c *clusterv1.ManagedCluster) bool { return c.Name == string(p.Cluster) }))
-	}
-	cluster, _ := j.cfg.Clusters.Latest(types.NamespacedName{Name: string(p.Cluster)})
-	known := knownOf(cluster)
-	if object, found, err := j.latest.GetByKey(enrolment.RequestName(p.Cluster, p.CSR)); err == nil && found && known.Device != "" {
-		known.Waiting = inPlace(object.(*certificatesv1.CertificateSigningRequest), p, known.Device)
-	}
-	return enrolment.Decide(p, grant, uses, known, j.cfg.Rejoin, now), cluster, known
-}
-
-// inPlace reports whether a CertificateSigningRequest was made for the device of a request to take the place of another one.
-func inPlace(csr *certificatesv1.CertificateSigningRequest, p enrolment.Proven, replaces string) bool {
-	return csr.Annotations[v1alpha1.DeviceAnnotationKey] == p.DeviceHash && csr.Annotations[v1alpha1.ReplacesAnnotationKey] == replaces
-}
-
 // ask makes the CertificateSigningRequest of a request, unless it is there, and perhaps approves it.
-func (j *Joins) ask(ctx context.Context, p enrolment.Proven, name string, verdict enrolment.Verdict, first bool) error {
-	csr, err := j.request(ctx, p, name, verdict.Replaces, first)
+func (j *Joins) ask(ctx context.Context, p enrolment.Proven, name string, approve, first bool) error {
+	csr, err := j.request(ctx, p, name, first)
 	if err != nil {
 		return fmt.Errorf("make the CertificateSigningRequest %s: %w", name, err)
 	}
-	if !verdict.Approve || decided(csr) {
+	if !approve || decided(csr) {
 		return nil
 	}
 	csr = csr.DeepCopy()
@@ -214,34 +194,21 @@ func labelsOf(grant *enrolment.Grant) map[string]string {
 
 // remember writes the device to the ManagedCluster that is there.
 func (j *Joins) remember(ctx context.Context, p enrolment.Proven, cluster *clusterv1.ManagedCluster, grant *enrolment.Grant) error {
-	metadata := j.metadataOf(p, cluster, grant)
-	annotations := metadata["annotations"].(map[string]any)
-	annotations[v1alpha1.CertificateExpiresAnnotationKey] = nil
-	another := cluster.Annotations[v1alpha1.DeviceAnnotationKey] != p.DeviceHash
-	if another {
-		annotations[v1alpha1.CertificatesAnnotationKey] = nil
+	annotations := map[string]any{
+		v1alpha1.DeviceAnnotationKey: p.DeviceHash, v1alpha1.CertificateExpiresAnnotationKey: nil, v1alpha1.FormerJoinTokensAnnotationKey: j.former(cluster, grant),
 	}
-	return j.patch(ctx, cluster, map[string]any{"metadata": metadata}, another)
-}
-
-// metadataOf returns the change of the metadata of a ManagedCluster that gets the device and the token of a request.
-func (j *Joins) metadataOf(p enrolment.Proven, cluster *clusterv1.ManagedCluster, grant *enrolment.Grant) map[string]any {
-	return map[string]any{"labels": labelsOf(grant), "annotations": map[string]any{
-		v1alpha1.DeviceAnnotationKey: p.DeviceHash, v1alpha1.FormerJoinTokensAnnotationKey: j.former(cluster, grant),
-	}}
-}
-
-// patch changes a ManagedCluster, which has metadata, unless somebody else has meanwhile. another: it gets another device.
-func (j *Joins) patch(ctx context.Context, cluster *clusterv1.ManagedCluster, change map[string]any, another bool) error {
+	another := cluster.Annotations[v1alpha1.DeviceAnnotationKey] != p.DeviceHash
 	if another {
 		j.revoking.Lock()
 		defer j.revoking.Unlock()
 		if err := j.retire(ctx, cluster); err != nil {
 			return err
 		}
+		annotations[v1alpha1.CertificatesAnnotationKey] = nil
 	}
-	change["metadata"].(map[string]any)["resourceVersion"] = cluster.ResourceVersion
-	patch, err := json.Marshal(change)
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"resourceVersion": cluster.ResourceVersion, "labels": labelsOf(grant), "annotations": annotations,
+	}})
 	if err != nil {
 		return err
 	}
@@ -267,8 +234,8 @@ func (j *Joins) former(cluster *clusterv1.ManagedCluster, grant *enrolment.Grant
 	return strings.Join(ids, ",")
 }
 
-// request returns the CertificateSigningRequest of a request, and makes it if there is none. replaces is the device that stays until it is issued.
-func (j *Joins) request(ctx context.Context, p enrolment.Proven, name, replaces string, first bool) (*certificatesv1.CertificateSigningRequest, error) {
+// request returns the CertificateSigningRequest of a request, and makes it if there is none.
+func (j *Joins) request(ctx context.Context, p enrolment.Proven, name string, first bool) (*certificatesv1.CertificateSigningRequest, error) {
 	csr := &certificatesv1.CertificateSigningRequest{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
 			v1alpha1.ClusterLabelKey: string(p.Cluster), v1alpha1.SourceLabelKey: string(j.cfg.Source),
@@ -281,12 +248,9 @@ func (j *Joins) request(ctx context.Context, p enrolment.Proven, name, replaces 
 	if first {
 		csr.Annotations = map[string]string{v1alpha1.FirstAnnotationKey: "true"}
 	}
-	if replaces != "" { // first, as every device that has not joined before
-		csr.Annotations[v1alpha1.DeviceAnnotationKey], csr.Annotations[v1alpha1.ReplacesAnnotationKey] = p.DeviceHash, replaces
-	}
 	// Somebody else may have made one of its name: what is approved is the request that the device has signed.
 	same := func(have *certificatesv1.CertificateSigningRequest) (*certificatesv1.CertificateSigningRequest, error) {
-		if !bytes.Equal(have.Spec.Request, csr.Spec.Request) || have.Spec.SignerName != csr.Spec.SignerName || replaces != "" && !inPlace(have, p, replaces) {
+		if !bytes.Equal(have.Spec.Request, csr.Spec.Request) || have.Spec.SignerName != csr.Spec.SignerName {
 			return nil, errForeign
 		}
 		return have, nil
@@ -294,7 +258,7 @@ func (j *Joins) request(ctx context.Context, p enrolment.Proven, name, replaces 
 	if object, found, err := j.latest.GetByKey(name); err == nil && found {
 		return same(object.(*certificatesv1.CertificateSigningRequest))
 	}
-	if waiting, err := j.csrs.GetIndexer().ByIndex(undone, undoneKey(string(p.Cluster), replaces)); err != nil || len(waiting) >= enrolment.MaxCertificates {
+	if waiting, err := j.csrs.GetIndexer().ByIndex(undone, string(p.Cluster)); err != nil || len(waiting) >= enrolment.MaxCertificates {
 		return nil, cmp.Or(err, errTooMany)
 	}
 	client := j.cfg.Certificates.CertificateSigningRequests()
