@@ -80,7 +80,7 @@ func createTokenCommand(o *cli.Options, secrets func(context.Context) (corev1cli
 	fs.IntVar(&n.grant.Uses, "uses", 0, "how many clusters may join with it (default the number of names, or 1)")
 	fs.StringVar(&n.grant.Prefix, "prefix", "", "how the names of the clusters begin (default any, or those that are named)")
 	fs.BoolVar(&n.grant.Approve, "approve", true, "the hub approves the clusters; false: somebody does for each, with kubectl certificate approve")
-	fs.BoolVar(&n.grant.Replace, "replace", false, "a cluster of a given name may be a new one, and the one that had the name gets no certificate any more")
+	fs.BoolVar(&n.grant.Replace, "replace", false, "a cluster of a given name may be a new one, and the one that had the name is cut off as soon as it asks; not with --approve=false")
 	fs.StringToStringVar(&n.labels, "labels", nil, "labels of the ManagedClusters, as key=value, comma-separated")
 	fs.StringVar(&n.set, "cluster-set", "", "ManagedClusterSet of the clusters")
 	fs.BoolVar(&n.everySource, "every-source", false, "the agents serve every source of the broker, such as programs with the SDK; false: this hub alone")

@@ -1,6 +1,8 @@
 package agent_test
 
 import (
+	"crypto/rand"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
@@ -100,7 +102,7 @@ func (w *fixture) objects() []metav1.ObjectMeta {
 }
 
 // TestListDoesNotFit: an agent that comes back with an older copy of its state has a work that its source has deleted since, and one
-// of which it has no spec. The list of its works does not fit the broker's packet limit, and it sends no digests.
+// of which it has no spec and gets none. The list of its works does not fit the broker's packet limit, and it sends no digests.
 func TestListDoesNotFit(t *testing.T) {
 	w := newWorld(t)
 	works, dir := w.source("hub1"), t.TempDir()
@@ -116,7 +118,9 @@ func TestListDoesNotFit(t *testing.T) {
 	former := t.TempDir()
 	kit.NoError(t, os.CopyFS(former, os.DirFS(dir)))
 	w.agent(configure)
-	w.deploy(works, "later", configMap("later", "1"))
+	large := make([]byte, 4<<10)
+	_, _ = rand.Read(large)
+	w.deploy(works, "later", configMap("later", hex.EncodeToString(large))) // does not fit the limit to come either
 	w.remove(works, "w0")
 	w.stop()
 	dir = former

@@ -166,19 +166,19 @@ func (b *atomically) List(ctx context.Context, prefix, startKey string, limit, r
 	if revision != 0 {
 		return b.listAt(ctx, prefix, startKey, limit, revision, keysOnly)
 	}
-	current, err := b.Backend.CurrentRevision(ctx)
+	before, err := b.CurrentRevision(ctx)
 	if err != nil {
 		return 0, nil, err
 	}
-	before := max(current, b.known.Load())
-	reached, found, err := b.Backend.List(ctx, prefix, startKey, limit, 0, keysOnly)
+	counted, queries := wholerows.Counting(ctx)
+	reached, found, err := b.Backend.List(counted, prefix, startKey, limit, 0, keysOnly)
 	if err != nil || len(found) == 0 {
 		return before, nil, err
 	}
 	b.reach(reached)
-	if current < reached {
-		// Where there was nothing, kine lists again, only up to how far its writes were, and says that this is all. It may have
-		// done so: what it found may be gone, and more be there.
+	if queries.Load() > 1 {
+		// Where there was nothing, kine lists again, only up to how far its writes were, and says that this is all: what it found may
+		// be gone, and more be there.
 		_, found, err = b.listAt(ctx, prefix, startKey, limit, reached, keysOnly)
 	}
 	return reached, found, err
@@ -200,10 +200,15 @@ func (b *atomically) Get(ctx context.Context, key, rangeEnd string, limit, revis
 		return 0, nil, err
 	}
 	reached, found, err := b.Backend.Get(ctx, key, rangeEnd, limit, revision, keysOnly)
-	if revision == 0 && found == nil {
-		reached = before
+	switch {
+	case errors.Is(err, server.ErrFutureRev) && revision <= before: // as for lists
+		return before, nil, nil
+	case revision != 0 || err != nil:
+		return reached, found, err
+	case found == nil:
+		return before, nil, nil
 	}
-	return reached, found, err
+	return max(before, found.ModRevision), found, nil // below reached, writes of other objects may be under way
 }
 
 // Count returns up to which revision the objects are counted, and how many they are. kine says, of those of a revision, how far its

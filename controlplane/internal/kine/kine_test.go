@@ -11,19 +11,25 @@ import (
 	"github.com/k3s-io/kine/pkg/server"
 	"github.com/sirupsen/logrus"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/workwire/workwire/controlplane/internal/wholerows"
 )
 
 // written is a backend to which somebody writes 11 and 12 after it was asked for how far it is, which is 10.
 type written struct {
 	server.Backend
 	found   [][]*server.KeyValue // by each answer
+	queries int                  // of the first list: 2 if there was nothing at first
 	current int64
 }
 
 func (w *written) CurrentRevision(context.Context) (int64, error) { return w.current, nil }
 
-func (w *written) List(context.Context, string, string, int64, int64, bool) (int64, []*server.KeyValue, error) {
+func (w *written) List(ctx context.Context, _, _ string, _, _ int64, _ bool) (int64, []*server.KeyValue, error) {
 	w.current = 12
+	for ; w.queries > 0; w.queries-- {
+		wholerows.Count(ctx)
+	}
 	if len(w.found) == 0 {
 		return w.current, nil, nil
 	}
@@ -40,8 +46,8 @@ func (w *written) Get(ctx context.Context, _, _ string, _, _ int64, _ bool) (int
 	return reached, found[0], err
 }
 
-func written10to12(found ...[]*server.KeyValue) *atomically {
-	return &atomically{Backend: &written{found: found, current: 10}}
+func written10to12(queries int, found ...[]*server.KeyValue) *atomically {
+	return &atomically{Backend: &written{found: found, queries: queries, current: 10}}
 }
 
 // TestAnswersAreAll: a list that reaches a revision has all that was written up to there, also where there was nothing when
@@ -55,22 +61,24 @@ func TestAnswersAreAll(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		answers      [][]*server.KeyValue
+		queries      int
 		asked        int64
 		reaches, all int64
+		one          int64 // reached by the first object alone
 	}{
-		"nothing":               {reaches: 10},
-		"something":             {answers: [][]*server.KeyValue{at(9), at(9)}, reaches: 12, all: 1},
-		"something of before":   {answers: [][]*server.KeyValue{at(10), at(12, 10)}, reaches: 12, all: 2},
-		"only what is gone":     {answers: [][]*server.KeyValue{at(9)}, reaches: 12},
-		"only new, not all":     {answers: [][]*server.KeyValue{at(11), at(11, 12)}, reaches: 12, all: 2},
-		"nothing at a revision": {asked: 12, reaches: 12},
-		"only new, asked for":   {answers: [][]*server.KeyValue{at(11)}, asked: 11, reaches: 12, all: 1},
+		"nothing":               {queries: 2, reaches: 10, one: 10},
+		"something":             {queries: 1, answers: [][]*server.KeyValue{at(9)}, reaches: 12, all: 1, one: 10},
+		"something new":         {queries: 1, answers: [][]*server.KeyValue{at(11, 12)}, reaches: 12, all: 2, one: 11},
+		"only what is gone":     {queries: 2, answers: [][]*server.KeyValue{at(9)}, reaches: 12, one: 10},
+		"only new, not all":     {queries: 2, answers: [][]*server.KeyValue{at(11), at(11, 12)}, reaches: 12, all: 2, one: 11},
+		"nothing at a revision": {queries: 1, asked: 12, reaches: 12, one: 12},
+		"only new, asked for":   {queries: 1, answers: [][]*server.KeyValue{at(11)}, asked: 11, reaches: 12, all: 1, one: 12},
 	} {
-		if reaches, found, err := written10to12(c.answers...).List(t.Context(), "/", "", 0, c.asked, false); reaches != c.reaches || len(found) != int(c.all) || err != nil {
+		if reaches, found, err := written10to12(c.queries, c.answers...).List(t.Context(), "/", "", 0, c.asked, false); reaches != c.reaches || len(found) != int(c.all) || err != nil {
 			t.Errorf("%s: a list of %d reaches %d, %v, want %d and %d", name, len(found), reaches, err, c.all, c.reaches)
 		}
-		if reaches, _, err := written10to12(c.answers...).Get(t.Context(), "a", "", 1, c.asked, false); reaches != c.reaches || err != nil {
-			t.Errorf("%s: one object reaches %d, %v, want %d", name, reaches, err, c.reaches)
+		if reaches, _, err := written10to12(c.queries, c.answers...).Get(t.Context(), "a", "", 1, c.asked, false); reaches != c.one || err != nil {
+			t.Errorf("%s: one object reaches %d, %v, want %d", name, reaches, err, c.one)
 		}
 	}
 }
@@ -90,14 +98,19 @@ func (fallen) Update(context.Context, string, []byte, int64, int64) (int64, *ser
 	return 13, &server.KeyValue{Key: "/b", ModRevision: 13}, false, nil
 }
 
-func (fallen) Get(context.Context, string, string, int64, int64, bool) (int64, *server.KeyValue, error) {
+func (fallen) Get(_ context.Context, _, _ string, _, revision int64, _ bool) (int64, *server.KeyValue, error) {
+	if revision > 11 {
+		return 0, nil, server.ErrFutureRev
+	}
 	return 11, nil, nil
 }
 
-func (fallen) List(_ context.Context, _, _ string, _, revision int64, _ bool) (int64, []*server.KeyValue, error) {
+func (fallen) List(ctx context.Context, _, _ string, _, revision int64, _ bool) (int64, []*server.KeyValue, error) {
 	if revision > 11 {
 		return 11, nil, server.ErrFutureRev
 	}
+	wholerows.Count(ctx)
+	wholerows.Count(ctx)                                              // there was nothing at first
 	return 12, []*server.KeyValue{{Key: "/a/1", ModRevision: 9}}, nil // as of 11
 }
 
@@ -117,10 +130,10 @@ func TestAcknowledgedWritesAreReached(t *testing.T) {
 	if current, err := b.CurrentRevision(t.Context()); current != 12 || err != nil {
 		t.Errorf("the current revision is %d, %v, want 12", current, err)
 	}
-	if reached, kv, err := b.Get(t.Context(), "/none", "", 1, 0, false); reached != 12 || kv != nil || err != nil {
-		t.Errorf("nothing reaches %d, %v, %v, want 12", reached, kv, err)
-	}
 	for _, revision := range []int64{0, 12} {
+		if reached, kv, err := b.Get(t.Context(), "/none", "", 1, revision, false); reached != 12 || kv != nil || err != nil {
+			t.Errorf("nothing at %d reaches %d, %v, %v, want 12", revision, reached, kv, err)
+		}
 		if reached, found, err := b.List(t.Context(), "/a/", "", 0, revision, false); reached != 12 || len(found) > 0 || err != nil {
 			t.Errorf("a list of %d objects at %d reaches %d, %v, want nothing and 12", len(found), revision, reached, err)
 		}

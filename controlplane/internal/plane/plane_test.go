@@ -304,7 +304,7 @@ func TestReplaceMissingData(t *testing.T) {
 	in := func(name string) string { return filepath.Join(dir, name) }
 	noError(t, os.WriteFile(in("state.json"), []byte(`{"role":"hub","port":6443}`), 0o600))
 	noError(t, os.Mkdir(in("etcd.before"), 0o700))
-	before, err := ReplaceData(dir, func(data string, _ Member) error { return os.Mkdir(data, 0o700) })
+	before, err := ReplaceData(dir, func(data string, _ Member) error { return os.MkdirAll(filepath.Join(data, "member"), 0o700) })
 	if _, stat := os.Stat(in("etcd")); err != nil || stat != nil || before != in("etcd.before") {
 		t.Errorf("%q, %v; the new data: %v", before, err, stat)
 	}
@@ -317,7 +317,9 @@ func TestReplaceMissingData(t *testing.T) {
 func TestInterruptedRestore(t *testing.T) {
 	for name, c := range map[string]struct{ left, says []string }{
 		"data of before": {[]string{"etcd.new", "etcd.before"}, []string{"controlplane restore", "mv "}},
-		"no data before": {[]string{"etcd.new"}, []string{"controlplane restore"}},
+		"no data before": {[]string{"etcd.new"}, []string{"because a restore was interrupted", "controlplane restore"}},
+		"gone since":     {[]string{"etcd.before"}, []string{"has no data; restore", "mv "}},
+		"an empty one":   {[]string{"etcd.new", "etcd.before", "etcd"}, []string{"because a restore was interrupted", "mv "}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -336,10 +338,10 @@ func TestInterruptedRestore(t *testing.T) {
 					t.Error(err)
 				}
 			}
-			if _, err := os.Stat(filepath.Join(dir, "etcd")); !errors.Is(err, os.ErrNotExist) {
+			if _, err := os.Stat(filepath.Join(dir, "etcd", "member")); !errors.Is(err, os.ErrNotExist) {
 				t.Errorf("there are data: %v", err)
 			}
-			if _, err := ReplaceData(dir, func(data string, _ Member) error { return os.Mkdir(data, 0o700) }); err != nil {
+			if _, err := ReplaceData(dir, func(data string, _ Member) error { return os.MkdirAll(filepath.Join(data, "member"), 0o700) }); err != nil {
 				t.Errorf("repeated: %v", err)
 			}
 			noError(t, layout{dir}.checkReplaced())

@@ -39,13 +39,15 @@ func ReplaceData(dir string, create func(data string, member Member) error) (bef
 		return "", errors.Join(err, os.RemoveAll(made))
 	}
 	// Without data, which a call that was interrupted may have moved away already, what is there of before stays.
-	if _, err := os.Stat(files.path("etcd")); !errors.Is(err, os.ErrNotExist) {
+	if files.there("etcd/member") {
 		if err := os.RemoveAll(before); err != nil {
 			return "", fmt.Errorf("removing older data: %w", err)
 		}
 		if err := os.Rename(files.path("etcd"), before); err != nil {
 			return "", fmt.Errorf("moving the data away: %w", err)
 		}
+	} else if err := os.Remove(files.path("etcd")); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return "", fmt.Errorf("removing a directory without data: %w", err)
 	}
 	if err := os.Rename(made, files.path("etcd")); err != nil {
 		return "", fmt.Errorf("putting the new data in place: %w", err)
@@ -53,18 +55,24 @@ func ReplaceData(dir string, create func(data string, member Member) error) (bef
 	return before, nil
 }
 
-// checkReplaced returns an error if a call of ReplaceData was interrupted when there were no data in place.
+// there reports whether a file or directory may be there.
+func (l layout) there(name string) bool {
+	_, err := os.Stat(l.path(name))
+	return !errors.Is(err, os.ErrNotExist)
+}
+
+// checkReplaced returns an error if there are no data, though a call of ReplaceData has left some: it was interrupted, or they are gone
+// since.
 func (l layout) checkReplaced() error {
-	there := func(name string) bool {
-		_, err := os.Stat(l.path(name))
-		return !errors.Is(err, os.ErrNotExist)
-	}
-	if there("etcd") || !there("etcd.new") && !there("etcd.before") {
+	if l.there("etcd/member") || !l.there("etcd.new") && !l.there("etcd.before") {
 		return nil
 	}
-	back := ""
-	if there("etcd.before") {
-		back = fmt.Sprintf(", or go back to the data of before: mv %s %s", l.path("etcd.before"), l.path("etcd"))
+	why, back := "", ""
+	if l.there("etcd.new") {
+		why = ", because a restore was interrupted"
 	}
-	return fmt.Errorf("--dir=%s has no data, because a restore was interrupted; repeat it with controlplane restore%s", l.dir, back)
+	if l.there("etcd.before") {
+		back = fmt.Sprintf(", or take those of before the last restore: mv -T %s %s", l.path("etcd.before"), l.path("etcd"))
+	}
+	return fmt.Errorf("--dir=%s has no data%s; restore a snapshot with controlplane restore%s", l.dir, why, back)
 }

@@ -31,6 +31,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -114,6 +115,7 @@ func (c wholeConn) QueryContext(ctx context.Context, query string, args []driver
 		order.RLock()
 		defer order.RUnlock()
 	case isOfMany(query, args):
+		Count(ctx)
 		order.Lock()
 		defer order.Unlock()
 	}
@@ -122,6 +124,21 @@ func (c wholeConn) QueryContext(ctx context.Context, query string, args []driver
 		return nil, err
 	}
 	return readAll(rows)
+}
+
+type queries struct{}
+
+// Counting returns a context, and how many queries of lists and watches were made with it. The count is safe for concurrent use.
+func Counting(ctx context.Context) (context.Context, *atomic.Int32) {
+	n := new(atomic.Int32)
+	return context.WithValue(ctx, queries{}, n), n
+}
+
+// Count counts a query with a context of [Counting]. The driver calls it for each.
+func Count(ctx context.Context) {
+	if n, ok := ctx.Value(queries{}).(*atomic.Int32); ok {
+		n.Add(1)
+	}
 }
 
 // ResetSession returns an error if the connection cannot be used again.

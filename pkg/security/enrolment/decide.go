@@ -120,7 +120,9 @@ func (g Grant) admit(cluster wire.ClusterName, used int, known Known, same bool,
 		return refuse(TokenUsed, "another device has joined as %s with this token", cluster)
 	case used >= g.Uses:
 		return refuse(TokenUsed, "the token has been used by %d clusters, as often as it may be", used)
-	case known.Device != "" && !same && (!named || !g.Replace || !g.Approve): // without approval, the device before would be cut off for one that is denied
+	case known.Device != "" && !same && named && g.Replace && !g.Approve: // the device before would be cut off for one that is denied
+		return refuse(NameTaken, "another device has joined as %s, and a token that does not approve cannot replace it: ask for one with --replace alone", cluster)
+	case known.Device != "" && !same && (!named || !g.Replace):
 		return refuse(NameTaken, "another device has joined as %s: choose another name, or ask for a token with --replace for this one", cluster)
 	case known.Exists && !named && !same: // who makes a ManagedCluster beforehand gives its name to a token for exactly that name
 		return refuse(NameTaken, "there is a cluster %s: choose another name, or ask for a token for this one", cluster)
