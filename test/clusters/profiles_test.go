@@ -120,9 +120,11 @@ func (w *inventory) reach(p *unstructured.Unstructured) {
 	authority, err := base64.StdEncoding.DecodeString(cluster["certificate-authority-data"].(string))
 	kit.NoError(w, err)
 	config := &rest.Config{Host: cluster["server"].(string), BearerToken: w.token(), TLSClientConfig: rest.TLSClientConfig{CAData: authority}}
-	if _, err := kubernetes.NewForConfigOrDie(config).CoreV1().Namespaces().Get(w.Context(), w.Targets[0], metav1.GetOptions{}); err != nil {
-		w.Errorf("the cluster is not reached: %v", err)
-	}
+	client := kubernetes.NewForConfigOrDie(config)
+	kit.Eventually(w, "the cluster is reached", func() error { // its API server learns of the RoleBinding by a watch
+		_, err := client.CoreV1().Namespaces().Get(w.Context(), w.Targets[0], metav1.GetOptions{})
+		return err
+	})
 }
 
 // token returns a token for the cluster, as a credential plugin would.
