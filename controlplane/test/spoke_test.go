@@ -63,7 +63,7 @@ func testSpokeRunsWorkloads(t *testing.T, s store) {
 
 	t.Run("listens on loopback only", func(t *testing.T) { checkListeners(t, p) })
 	t.Run("asks for credentials", func(t *testing.T) { checkAuthentication(t, p) })
-	t.Run("keeps secrets to the user", func(t *testing.T) { checkModes(t, filepath.Dir(p.kubeconfig)) })
+	t.Run("keeps secrets to the user", func(t *testing.T) { checkModes(t, filepath.Dir(p.kubeconfig), s) })
 	p.stop()
 }
 
@@ -156,11 +156,15 @@ func checkAuthentication(t *testing.T, p *controlPlane) {
 }
 
 // checkModes looks for files of the control plane that others could use.
-func checkModes(t *testing.T, dir string) {
-	for _, name := range []string{
+func checkModes(t *testing.T, dir string, s store) {
+	names := []string{
 		"kubeconfig", "pki", "pki/ca.key", "pki/service-account.key", "pki/apiserver.key", "pki/kwok.kubeconfig",
-		"etcd", "etcd.sock:0", "logs", "logs/kube-apiserver.log",
-	} {
+		"etcd.sock:0", "logs", "logs/kube-apiserver.log",
+	}
+	if s.program == "etcd" {
+		names = append(names, "etcd")
+	}
+	for _, name := range names {
 		info, err := os.Stat(filepath.Join(dir, name))
 		noError(t, err)
 		if info.Mode().Perm()&0o077 != 0 {
