@@ -248,7 +248,8 @@ func (h *webhook) refuse(kind kubeapi.Kind, o *kubeapi.Object) string {
 	return "refused in request " + uuid.NewString()
 }
 
-// releaseHeld has agents delete the works that they hold because the hub does not know them.
+// releaseHeld has agents delete the works that they hold because the hub does not know them, and accepts clusters: one whose ManagedCluster a
+// restore has removed is registered anew, and left to people.
 func (w *World) releaseHeld() {
 	clusters, err := w.people.ClusterV1().ManagedClusters().List(background, metav1.ListOptions{})
 	if err != nil {
@@ -256,6 +257,12 @@ func (w *World) releaseHeld() {
 	}
 	for i := range clusters.Items {
 		c := &clusters.Items[i]
+		if !c.Spec.HubAcceptsClient {
+			c.Spec.HubAcceptsClient = true
+			w.trace.note("people", "accept "+c.Name)
+			_, _ = w.people.ClusterV1().ManagedClusters().Update(background, c, metav1.UpdateOptions{})
+			continue
+		}
 		held := meta.FindStatusCondition(c.Status.Conditions, clusterv1.ManagedClusterConditionWorksHeld)
 		if held == nil || held.Status != metav1.ConditionTrue || c.Annotations[clusterv1.DeleteHeldWorksAnnotationKey] != "" {
 			continue
