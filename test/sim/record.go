@@ -94,7 +94,9 @@ func (r *record) hubWrite(w kubeapi.Write) {
 			r.declared[object].now, r.declared[object].ended = false, true
 		}
 	}
-	if w.Before != nil && w.After != nil { // an agent that hears of this generation alone does not know that one before has left an object
+	// An agent that hears of this generation alone does not know that one before has left an object; nor, of a work that takes the name of one
+	// that a restore has removed and that the agent holds, that that one would not.
+	if w.After != nil && (w.Before != nil || r.restored[w.After.GetNamespace()+"/"+w.After.GetName()]) {
 		work := workFrom(w.After)
 		for object, d := range r.declared {
 			switch _, still := after[object]; {
