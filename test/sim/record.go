@@ -94,8 +94,8 @@ func (r *record) hubWrite(w kubeapi.Write) {
 			r.declared[object].now, r.declared[object].ended = false, true
 		}
 	}
-	// An agent that hears of this generation alone does not know that one before has left an object; nor, of a work that takes the name of one
-	// that a restore has removed and that the agent holds, that that one would not.
+	// An agent that hears of this generation alone does not know that one before has left an object. And a work that takes the name of one
+	// that a restore has removed, and that the agent holds, says what becomes of that one's objects.
 	if w.After != nil && (w.Before != nil || r.restored[w.After.GetNamespace()+"/"+w.After.GetName()]) {
 		work := workFrom(w.After)
 		for object, d := range r.declared {

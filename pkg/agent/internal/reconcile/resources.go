@@ -90,35 +90,24 @@ func (rec *reconciliation) fieldsDigests() map[object.Ref]string {
 
 // removalOf returns how a resource is to be removed. The deleteOption of spec, which may be nil,
 // decides whether it is orphaned.
-func (r *Reconciler) removalOf(ctx context.Context, res applied.Resource, spec *workv1.ManifestWorkSpec) (plan.Removal, error) {
-	removal := plan.Removal{Ref: res.Ref}
+func (r *Reconciler) removalOf(ctx context.Context, res applied.Resource, spec *workv1.ManifestWorkSpec) (removal plan.Removal, err error) {
+	removal.Ref = res.Ref
 	if spec == nil {
 		return removal, nil
 	}
-	option := spec.DeleteOption
 	id := workv1.ManifestResourceMeta{Group: res.Group, Version: res.Version, Resource: res.Resource, Namespace: res.Namespace, Name: res.Name}
-	removal.Orphan = !strategy.Owned(id, option)
-	if removal.Orphan || option == nil || option.PropagationPolicy != workv1.DeletePropagationPolicyTypeSelectivelyOrphan || option.SelectivelyOrphan == nil {
-		return removal, nil
-	}
-	for _, rule := range option.SelectivelyOrphan.OrphaningRules {
-		if rule.Group != res.Group || rule.Namespace != res.Namespace || rule.Name != res.Name {
-			continue
-		}
-		// It may name the kind instead of the resource. The object would tell its kind, but not every one is watched.
-		mapping, err := r.RESTMapper.RESTMapping(ctx, res.GroupVersion().WithKind(rule.Resource))
+	// The object would tell its kind, but not every one is watched.
+	removal.Orphan, err = strategy.Orphaned(id, spec.DeleteOption, func(kind string) (bool, error) {
+		mapping, err := r.RESTMapper.RESTMapping(ctx, res.GroupVersion().WithKind(kind))
 		if _, unknown := errors.AsType[*meta.NoKindMatchError](err); unknown {
-			continue
+			return false, nil
 		}
 		if err != nil {
-			return removal, fmt.Errorf("remove %s: find what an orphaning rule names: %w", res.Ref, err)
+			return false, fmt.Errorf("remove %s: find what an orphaning rule names: %w", res.Ref, err)
 		}
-		if mapping.Resource == res.GroupVersionResource {
-			removal.Orphan = true
-			break
-		}
-	}
-	return removal, nil
+		return mapping.Resource == res.GroupVersionResource, nil
+	})
+	return removal, err
 }
 
 // refsOf returns the objects of resources.

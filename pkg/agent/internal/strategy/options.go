@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -195,20 +194,40 @@ func (m *Manifest) without(ignored *ignore.Fields, from *workv1.Manifest) (*Igno
 }
 
 // Owned reports whether an object is deleted with its work, as the work's deleteOption says, which
-// may be nil. An orphaning rule may name the resource by its plural or by its kind.
+// may be nil.
 func Owned(meta workv1.ManifestResourceMeta, option *workv1.DeleteOption) bool {
+	orphaned, _ := Orphaned(meta, option, func(kind string) (bool, error) { return kind == meta.Kind, nil })
+	return !orphaned
+}
+
+// Orphaned reports whether an object, whose kind meta need not have, is left where its work is deleted, as the work's deleteOption
+// says, which may be nil. An orphaning rule may name the resource by its plural or by its kind: isKind reports whether a name is
+// that of its kind. It is asked only about rules for this object, and only if none of them names the plural; Orphaned returns its error.
+func Orphaned(meta workv1.ManifestResourceMeta, option *workv1.DeleteOption, isKind func(name string) (bool, error)) (bool, error) {
 	switch {
 	case option == nil:
-		return true
+		return false, nil
 	case option.PropagationPolicy == workv1.DeletePropagationPolicyTypeOrphan:
-		return false
+		return true, nil
 	case option.PropagationPolicy != workv1.DeletePropagationPolicyTypeSelectivelyOrphan || option.SelectivelyOrphan == nil:
-		return true
+		return false, nil
 	}
-	return !slices.ContainsFunc(option.SelectivelyOrphan.OrphaningRules, func(rule workv1.OrphaningRule) bool {
-		return rule.Group == meta.Group && (rule.Resource == meta.Resource || rule.Resource == meta.Kind) &&
-			rule.Namespace == meta.Namespace && rule.Name == meta.Name
-	})
+	var names []string
+	for _, rule := range option.SelectivelyOrphan.OrphaningRules {
+		switch {
+		case rule.Group != meta.Group || rule.Namespace != meta.Namespace || rule.Name != meta.Name:
+		case rule.Resource == meta.Resource:
+			return true, nil
+		default:
+			names = append(names, rule.Resource)
+		}
+	}
+	for _, name := range names {
+		if is, err := isKind(name); is || err != nil {
+			return is, err
+		}
+	}
+	return false, nil
 }
 
 // matches reports whether an option is for a manifest.
