@@ -97,7 +97,7 @@ func (h *Hub) buildWorks(
 	client versioned.Interface, recorder record.EventRecorder, queues workqueue.MetricsProvider, addressable func(wire.ClusterName) bool,
 ) (err error) {
 	cfg := works.Config{
-		Cache: h.cache, Client: client, Addressable: addressable, Accepted: h.fleet.Accepted, Served: h.leadership.Shard.Filter(), Workers: h.cfg.Workers,
+		Cache: h.cache, Client: client, Addressable: addressable, Accepted: h.fleet.Accepted, Served: h.leadership.Shard.Filter(), Workers: h.cfg.Workers, Pace: &h.pace,
 		PendingDelay: h.cfg.PendingDelay, Recorder: recorder, Queues: queues, Registerer: h.cfg.Registerer, Logger: h.cfg.Logger,
 	}
 	if h.clusters != nil {
@@ -229,7 +229,7 @@ func (h *Hub) buildGlobal(client versioned.Interface, recorder record.EventRecor
 		c, err := replicaset.New(replicaset.Config{
 			Audit:     h.cfg.Audit,
 			Informers: h.informers, Bindings: bindings, Works: h.cache, Client: client, Core: h.core, Recorder: recorder, Now: h.cfg.Now, Logger: h.cfg.Logger,
-			Registerer: h.cfg.Registerer, Queues: queues, Workers: h.cfg.Workers,
+			Registerer: h.cfg.Registerer, Queues: queues, Workers: h.cfg.Workers, Pace: &h.pace,
 		})
 		if err != nil {
 			return err

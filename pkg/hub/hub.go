@@ -51,6 +51,7 @@ import (
 	"github.com/workwire/workwire/pkg/runtime/events"
 	"github.com/workwire/workwire/pkg/runtime/kube"
 	"github.com/workwire/workwire/pkg/runtime/leader"
+	"github.com/workwire/workwire/pkg/runtime/pace"
 	"github.com/workwire/workwire/pkg/runtime/required"
 	"github.com/workwire/workwire/pkg/runtime/serve"
 	"github.com/workwire/workwire/pkg/runtime/tracing"
@@ -122,8 +123,9 @@ type Config struct {
 	// RequestTimeout is how long a request to the API server may take, except for watches, at least
 	// 1ms; default 70s: the API server itself ends requests after a minute.
 	RequestTimeout time.Duration
-	// Workers is the number of finalizers, and of statuses, that are written at a time; default 16. Of statuses fewer, but 2, while they
-	// take more than twice as long as the fastest.
+	// Workers is the number of finalizers, of statuses, and of works of replica sets, that are written at a time; default 16. Of statuses
+	// and works fewer, but 2, while they take more than twice as long as the fastest, and less of what a rollout
+	// writes while somebody changes works by hand (package pace).
 	Workers int
 	// Joining lets clusters join over the broker (docs/join.md); it needs ControllerClusters. Default: none can.
 	Joining *Joining
@@ -243,6 +245,7 @@ type Hub struct {
 	told       bool               // guarded by telling: the delivery engine knows the clusters of the start
 	clusters   *clusters.Clusters // nil when it is disabled
 	tally      *tally.Tally
+	pace       pace.Gate                    // of statuses, and of works of replica sets
 	events     *events.Recorder             // nil when no controller records any
 	core       corev1client.CoreV1Interface // likewise
 	global     []component                  // are about no single cluster

@@ -1,10 +1,11 @@
 // Package pace limits how many writes to a server are under way together by how long they take. Writes that a server
 // cannot do at once wait for each other there, before and among those of everybody else. As many as it does at once are as fast, and nobody
-// waits behind the others. A write that hangs, in a webhook say, no longer counts after [Patience].
+// waits behind the others. A write that hangs, in a webhook say, no longer counts after [Patience]. What a rollout writes also gives
+// way to what people change by hand.
 //
-//	limit := pace.New(16)
-//	for running < limit.Allowed() { … }
-//	limit.Took(time.Since(began), false)
+//	lane := gate.NewLane(16)
+//	place, err := lane.Enter(ctx, false)
+//	place.Write(func() { … })
 package pace
 
 import "time"
@@ -24,11 +25,10 @@ const (
 	weight = 1.0 / 16
 )
 
-// Limit is how many writes may be under way. It is not safe for concurrent use; a [Gate] is.
+// Limit is how many writes may be under way. It is not safe for concurrent use; a [Lane] is.
 type Limit struct {
 	most             int
 	allowed          float64
-	hanging          int
 	count            int     // of writes in this window
 	fastest, average float64 // of what the writes of this window took, in seconds
 }
@@ -38,17 +38,11 @@ func New(most int) *Limit {
 	return &Limit{most: most, allowed: min(fewest, float64(most))}
 }
 
-// Allowed returns how many writes may be under way, from 1 to most: with those that hang, which take no place.
-func (l *Limit) Allowed() int { return min(int(l.allowed)+l.hanging, l.most) }
+// Allowed returns how many writes may be under way, from 1 to most.
+func (l *Limit) Allowed() int { return int(l.allowed) }
 
-// Hangs says that a write is under way for [Patience].
-func (l *Limit) Hangs() { l.hanging++ }
-
-// Took says how long a write took that has ended, whether or not it failed, and whether [Limit.Hangs] was called about it.
-func (l *Limit) Took(took time.Duration, hung bool) {
-	if hung {
-		l.hanging--
-	}
+// Took says how long a write took that has ended, whether or not it failed.
+func (l *Limit) Took(took time.Duration) {
 	seconds := took.Seconds()
 	if l.count == 0 {
 		l.fastest, l.average = seconds, seconds

@@ -46,7 +46,7 @@ func (s server) fill(limit *pace.Limit, n int, random *rand.Rand) (took time.Dur
 		w := underWay[next]
 		underWay = append(underWay[:next], underWay[next+1:]...)
 		now = w.ended
-		limit.Took(w.ended-w.began, false)
+		limit.Took(w.ended - w.began)
 		done++
 	}
 	return now, together
@@ -98,7 +98,7 @@ func TestLimitFollows(t *testing.T) {
 func TestLimitOfOne(t *testing.T) {
 	limit := pace.New(1)
 	for range 100 {
-		limit.Took(time.Millisecond, false)
+		limit.Took(time.Millisecond)
 		if limit.Allowed() != 1 {
 			t.Fatalf("%d are allowed", limit.Allowed())
 		}
@@ -110,35 +110,38 @@ func TestGate(t *testing.T) { synctest.Test(t, testGate) }
 
 func testGate(t *testing.T) {
 	const most = 8
-	gate := pace.NewGate(most)
+	gate := new(pace.Gate).NewLane(most)
 	writes := func(took time.Duration) { // of several callers
 		var all sync.WaitGroup
 		for range 2 * most {
 			all.Go(func() {
 				for range 100 {
-					if err := gate.Enter(t.Context()); err != nil {
+					place, err := gate.Enter(t.Context(), false)
+					if err != nil {
 						t.Error(err)
 						return
 					}
-					gate.Write(func() { time.Sleep(took) })
+					place.Write(func() { time.Sleep(took) })
 				}
 			})
 		}
 		all.Wait()
 	}
-	places := func() (n int) {
-		for ; n <= most; n++ {
+	places := func() int {
+		var taken []*pace.Place
+		for len(taken) <= most {
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-			err := gate.Enter(ctx)
+			place, err := gate.Enter(ctx, false)
 			cancel()
 			if err != nil {
 				break
 			}
+			taken = append(taken, place)
 		}
-		for range n {
-			gate.Leave()
+		for _, place := range taken {
+			place.Leave()
 		}
-		return n
+		return len(taken)
 	}
 	for _, c := range []struct {
 		took time.Duration
@@ -155,13 +158,14 @@ func testGate(t *testing.T) {
 func TestHangingWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const most = 8
-		gate, began := pace.NewGate(most), time.Now()
+		gate, began := new(pace.Gate).NewLane(most), time.Now()
 		write := func(takes time.Duration) {
-			if err := gate.Enter(t.Context()); err != nil {
+			place, err := gate.Enter(t.Context(), false)
+			if err != nil {
 				t.Error(err)
 				return
 			}
-			gate.Write(func() { time.Sleep(takes) })
+			place.Write(func() { time.Sleep(takes) })
 		}
 		var hanging sync.WaitGroup
 		for range most - 1 {
@@ -182,5 +186,127 @@ func TestHangingWrites(t *testing.T) {
 			t.Errorf("a third write is under way after %s", time.Since(began))
 		}
 		hanging.Wait()
+	})
+}
+
+// TestGiveWay: what people change by hand does not wait for the backlog, which waits for it, and is then written one by one, its lanes in
+// turns, until nobody has changed anything for a while.
+func TestGiveWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const most, took = 4, 10 * time.Millisecond
+		gate, began := new(pace.Gate), time.Now()
+		lanes := []*pace.Lane{gate.NewLane(most), gate.NewLane(most)}
+		var mu sync.Mutex
+		type write struct {
+			lane     int
+			at, ends time.Duration
+		}
+		var all []write // of the backlog, in the order in which they began
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		for i, lane := range lanes {
+			for range 2 * most {
+				running.Go(func() {
+					for {
+						place, err := lane.Enter(ctx, false)
+						if err != nil {
+							return
+						}
+						place.Write(func() {
+							mu.Lock()
+							at := time.Since(began)
+							all = append(all, write{i, at, at + took})
+							mu.Unlock()
+							time.Sleep(took)
+						})
+					}
+				})
+			}
+		}
+		together := func(from, to time.Duration) (most int, lanes [2]int) {
+			mu.Lock()
+			defer mu.Unlock()
+			for _, w := range all {
+				n := 0
+				for _, o := range all {
+					if o.at <= w.at && w.at < o.ends {
+						n++
+					}
+				}
+				if from < w.at && w.at < to {
+					most = max(most, n)
+					lanes[w.lane]++
+				}
+			}
+			return most, lanes
+		}
+		time.Sleep(time.Second)
+		if n, _ := together(0, time.Second); n != 2*most {
+			t.Errorf("%d writes were under way before, want %d", n, 2*most)
+		}
+		edited := time.Since(began)
+		for range 3 { // only the first one has all wait
+			lanes[0].GiveWay()
+			time.Sleep(took)
+		}
+		place, err := lanes[1].Enter(t.Context(), true)
+		if err != nil || time.Since(began) > edited+4*took {
+			t.Errorf("by hand: %v, after %v", err, time.Since(began)-edited)
+		}
+		place.Write(func() { time.Sleep(took) })
+		last := edited + 2*took
+		time.Sleep(pace.Attended + time.Second)
+		if n, _ := together(edited, edited+pace.Pause); n != 0 {
+			t.Errorf("%d writes of the backlog at a time began after the change", n)
+		}
+		n, turns := together(edited+pace.Pause, last+pace.Attended)
+		if n != 1 || turns[0] < 400 || max(turns[0], turns[1])-min(turns[0], turns[1]) > 1 {
+			t.Errorf("then %d at a time, %v of the lanes; want one, and as many of each", n, turns)
+		}
+		if n, _ := together(last+pace.Attended, time.Since(began)); n != 2*most {
+			t.Errorf("and %d at last, want %d", n, 2*most)
+		}
+		cancel()
+		running.Wait()
+	})
+}
+
+// TestGiveWayAgain: however much is changed by hand, and however long the writes about that take, the backlog is written half of the time;
+// what hangs holds nobody up.
+func TestGiveWayAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const lasts = 10 * time.Second
+		lane, began, n := new(pace.Gate).NewLane(4), time.Now(), 0
+		write := func(byHand bool, takes time.Duration) {
+			place, err := lane.Enter(t.Context(), byHand)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			place.Write(func() { time.Sleep(takes) })
+		}
+		var others sync.WaitGroup
+		for range 8 {
+			others.Go(func() {
+				for time.Since(began) < lasts {
+					lane.GiveWay()
+					write(true, time.Second)
+				}
+			})
+		}
+		others.Go(func() {
+			for time.Since(began) < lasts {
+				lane.GiveWay()
+				time.Sleep(time.Millisecond)
+			}
+		})
+		others.Go(func() { write(false, time.Minute) })
+		for ; time.Since(began) < lasts; n++ {
+			write(false, time.Millisecond)
+		}
+		if want := int((lasts - pace.Patience) / (2 * time.Millisecond)); n < want*95/100 || n > want*105/100 {
+			t.Errorf("%d writes in %v, want about %d", n, lasts, want)
+		}
+		others.Wait()
 	})
 }

@@ -5,9 +5,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/workwire/workwire/pkg/runtime/pace"
 	"github.com/workwire/workwire/pkg/runtime/quota"
-	"github.com/workwire/workwire/pkg/runtime/schedule"
 	"github.com/workwire/workwire/pkg/wire"
 )
 
@@ -19,10 +17,8 @@ type asking struct {
 
 // storing is what the WorkStore is being told about one work.
 type storing struct {
-	schedule.Timer
 	job    *job[workKey, statusUpdate]
 	update statusUpdate
-	began  time.Time
 	// refused is why the newest spec of the work cannot be published, and authoritative whether it is published as such.
 	refused       *refusal
 	authoritative bool
@@ -107,9 +103,6 @@ func (in storeEnded) apply(d *core, now time.Time) {
 		d.cluster(name).storingLarge = false
 	}
 	d.ended(name)
-	hung := !in.Scheduled()
-	d.hanging.Remove(in.storing)
-	d.storePace.Took(now.Sub(in.began), hung)
 	if in.failed && d.serves(name) {
 		d.stores.retry(in.job, u, now)
 		return
@@ -145,11 +138,8 @@ func (d *core) beginJobs(now time.Time) {
 		d.cluster(j.cluster).underWay++
 		d.act(&asking{j, task})
 	}
-	for _, ok := d.hanging.Pop(now); ok; _, ok = d.hanging.Pop(now) {
-		d.storePace.Hangs()
-	}
 	for {
-		j, u := d.stores.next(now, d.storePace.Allowed())
+		j, u := d.stores.next(now, d.storeLimit)
 		if j == nil {
 			break
 		}
@@ -163,9 +153,7 @@ func (d *core) beginJobs(now time.Time) {
 		}
 		d.cluster(j.cluster).underWay++
 		w := d.peek(j.key)
-		s := &storing{job: j, update: u, began: now, refused: w.refused, authoritative: w.authoritative}
-		d.hanging.Set(s, now.Add(pace.Patience))
-		d.act(s)
+		d.act(&storing{job: j, update: u, refused: w.refused, authoritative: w.authoritative})
 	}
 }
 

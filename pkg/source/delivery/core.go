@@ -5,7 +5,6 @@ import (
 
 	"k8s.io/client-go/util/workqueue"
 
-	"github.com/workwire/workwire/pkg/runtime/pace"
 	"github.com/workwire/workwire/pkg/runtime/quota"
 	"github.com/workwire/workwire/pkg/runtime/schedule"
 	"github.com/workwire/workwire/pkg/security/signing"
@@ -40,8 +39,7 @@ type core struct {
 	due        schedule.Schedule[*workRecord]  // works to look at later
 	asks       jobs[wire.ClusterName, resyncTask]
 	stores     jobs[workKey, statusUpdate]
-	storePace  *pace.Limit                 // how many stores run together
-	hanging    schedule.Schedule[*storing] // stores that run and do not hang yet, by when they do
+	storeLimit int // of stores that run together, see jobs.next
 	// connection is the number of the current connection, 0 for none.
 	connection, lastConnection uint64
 	roundTrip                  roundTrip // from a publish to the first status of it
@@ -59,13 +57,12 @@ type input interface{ apply(d *core, now time.Time) }
 
 func newCore(config *Config) *core {
 	d := &core{
-		source: config.Source, limit: config.PublishWorkers, republishAfter: config.RepublishAfter, state: config.Clusters,
+		source: config.Source, limit: config.PublishWorkers, storeLimit: config.StatusWorkers, republishAfter: config.RepublishAfter, state: config.Clusters,
 		quotas: quota.New[wire.ClusterName](quota.Config{Rates: *config.Quota, Subsystem: "source"}),
 		works:  make(map[workKey]*workRecord), clusters: make(map[wire.ClusterName]*clusterRecord),
 		roundRobin: workqueue.DefaultQueue[*clusterRecord](),
 		asks:       newJobs[wire.ClusterName](mergeResyncTasks),
 	}
-	d.storePace = pace.New(config.StatusWorkers)
 	d.stores = newJobs[workKey](d.mergeStatusUpdates)
 	return d
 }
@@ -131,7 +128,7 @@ func (d *core) requeueDue(now time.Time) {
 
 // nextDue returns when time alone has something done; zero: never.
 func (d *core) nextDue() time.Time {
-	due := firstDue(firstDue(d.asks.due.Next(), d.stores.due.Next()), d.hanging.Next())
+	due := firstDue(d.asks.due.Next(), d.stores.due.Next())
 	if d.connection != 0 {
 		due = firstDue(due, d.due.Next())
 	}

@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
-	"github.com/workwire/workwire/pkg/runtime/pace"
 	"github.com/workwire/workwire/pkg/runtime/quota"
 	"github.com/workwire/workwire/pkg/wire"
 )
@@ -493,36 +492,6 @@ func stores(actions []action) (begun []*storing) {
 	return begun
 }
 
-// TestSlowStore: while the store is slow, fewer statuses are on their way to it, and as many as allowed again when it is fast.
-func TestSlowStore(t *testing.T) {
-	const most = 16
-	core := testCore(most, 30*time.Second, ClusterOpen)
-	now := time.Unix(1000, 0)
-	var underWay []*storing
-	step := func(in input) { underWay = append(underWay, stores(core.step(now, in))...) }
-	statuses := 0
-	end := func(took time.Duration, n int) {
-		for range n {
-			for len(core.stores.byKey) < 2*most {
-				statuses++
-				step(storeWanted{key: workKey{cluster: wire.ClusterName(fmt.Sprint("c", statuses)), uid: types.UID(fmt.Sprint(statuses))}})
-			}
-			now = underWay[0].began.Add(took)
-			first := underWay[0]
-			underWay = underWay[1:]
-			step(storeEnded{first, false})
-		}
-	}
-	for _, c := range []struct {
-		took time.Duration
-		want int
-	}{{10 * time.Millisecond, most}, {time.Second, 2}, {10 * time.Millisecond, most}} {
-		if end(c.took, 500); len(underWay) != c.want {
-			t.Errorf("%d statuses are under way when each takes %s, want %d", len(underWay), c.took, c.want)
-		}
-	}
-}
-
 // TestPutOffStores: statuses that wait until their cluster may write again do not count as what the store is behind with.
 func TestPutOffStores(t *testing.T) {
 	rates := quota.Rates{quota.Writes: {PerSecond: 10, Burst: 10}}
@@ -544,31 +513,5 @@ func TestPutOffStores(t *testing.T) {
 	}
 	if putOff, n := len(e.core.stores.byKey), e.StatusesPending(); putOff < 100 || n != 0 {
 		t.Errorf("%d statuses are put off and %d are pending, want most of 200 and 0", putOff, n)
-	}
-}
-
-// TestHangingStores: what the store hangs at no longer counts after a while, so that others are stored.
-func TestHangingStores(t *testing.T) {
-	core := testCore(3, 30*time.Second, ClusterOpen)
-	now := time.Unix(1000, 0)
-	var underWay []*storing
-	step := func(in input) { underWay = append(underWay, stores(core.step(now, in))...) }
-	for i := range 5 {
-		step(storeWanted{key: workKey{cluster: wire.ClusterName(fmt.Sprint("c", i)), uid: types.UID(fmt.Sprint(i))}})
-	}
-	if len(underWay) != 2 {
-		t.Fatalf("%d are under way, want 2", len(underWay))
-	}
-	if now = core.nextDue(); !now.Equal(time.Unix(1000, 0).Add(pace.Patience)) {
-		t.Fatalf("the core looks again at %s", now)
-	}
-	if step(timePassed{}); len(underWay) != 3 {
-		t.Errorf("%d are under way when two hang, want 3: no more are allowed at all", len(underWay))
-	}
-	for _, s := range underWay[:2] {
-		step(storeEnded{s, false})
-	}
-	if running := len(underWay) - 2; running != 2 {
-		t.Errorf("%d are under way when none hangs, want 2", running)
 	}
 }

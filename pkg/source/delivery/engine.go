@@ -59,8 +59,8 @@ type Config struct {
 	Annotations map[string]string
 	// PublishWorkers is the maximum number of concurrent publishes: 1 to 1024, default 64.
 	PublishWorkers int
-	// StatusWorkers is the maximum number of concurrent calls of [WorkStore.UpdateStatus]: 1 to
-	// 1024, default 16. Fewer are made, but 4, while they take more than twice as long as the fastest.
+	// StatusWorkers is the maximum number of concurrent calls of [WorkStore.UpdateStatus] for works of replica sets, and for others:
+	// 1 to 1024, default 16.
 	StatusWorkers int
 	// RepublishAfter is how long a work may stay unconfirmed, while its cluster sends messages,
 	// before it is published again; three times as long as confirmations take at the moment, if that is
@@ -205,7 +205,7 @@ func New(config Config) (*Engine, error) {
 		core:   newCore(&config),
 		tracer: tracing.New(config.TracerProvider),
 
-		begun:         make(chan action, config.PublishWorkers+config.StatusWorkers+resyncWorkers),
+		begun:         make(chan action, config.PublishWorkers+2*config.StatusWorkers+resyncWorkers),
 		eventful:      make(chan struct{}, 1),
 		recent:        newRecentStatuses(),
 		contents:      newPublishedContents(),

@@ -15,7 +15,7 @@ const (
 )
 
 // jobs has the newest value of each key carried out: one at a time of a key. Values
-// that are added meanwhile are merged. Owners take turns, and of one owner its clusters. A job is in one phase:
+// that are added meanwhile are merged. What has no owner comes first; then owners take turns, and of one owner its clusters. A job is in one phase:
 //
 //	── add ──▶ ready ── next ──▶ running ── end ──▶ ready if a value was added since, else forgotten
 //	             ▲                  │
@@ -25,9 +25,10 @@ const (
 type jobs[K comparable, V any] struct {
 	merge   func(older, newer V) V // may change the older one
 	byKey   map[K]*job[K, V]
-	ready   *fairqueue.Nested[*job[K, V], string, wire.ClusterName]
+	own     *fairqueue.Queue[*job[K, V], wire.ClusterName] // the ready ones without an owner
+	owned   *fairqueue.Nested[*job[K, V], string, wire.ClusterName]
 	due     schedule.Schedule[*job[K, V]]
-	running int
+	running [2]int // without an owner, and with one
 }
 
 // job is what is to be done about a key.
@@ -43,19 +44,20 @@ type job[K comparable, V any] struct {
 }
 
 func newJobs[K comparable, V any](merge func(older, newer V) V) jobs[K, V] {
+	cluster := func(j *job[K, V]) wire.ClusterName { return j.cluster }
 	return jobs[K, V]{
 		merge: merge, byKey: make(map[K]*job[K, V]),
-		ready: fairqueue.NewNested(func(j *job[K, V]) string { return j.owner }, func(j *job[K, V]) wire.ClusterName { return j.cluster }),
+		own: fairqueue.New(cluster), owned: fairqueue.NewNested(func(j *job[K, V]) string { return j.owner }, cluster),
 	}
 }
 
-// add has value carried out. What has no owner waits for one job of each owner, and not for all works of a rollout.
+// add has value carried out.
 func (q *jobs[K, V]) add(key K, owner string, cluster wire.ClusterName, value V) {
 	j, ok := q.byKey[key]
 	if !ok {
 		j = &job[K, V]{key: key, owner: owner, cluster: cluster}
 		q.byKey[key] = j
-		q.ready.Push(j)
+		q.push(j)
 	}
 	if j.hasValue {
 		value = q.merge(j.value, value)
@@ -63,18 +65,39 @@ func (q *jobs[K, V]) add(key K, owner string, cluster wire.ClusterName, value V)
 	j.value, j.hasValue = value, true
 }
 
-// next begins the next job, which ends with end or putOff, and returns it with its value; nil if none is ready or
-// limit are running.
-func (q *jobs[K, V]) next(now time.Time, limit int) (*job[K, V], V) {
-	var value V
-	for j, ok := q.due.Pop(now); ok; j, ok = q.due.Pop(now) {
-		q.ready.Push(j)
+// push makes a job ready.
+func (q *jobs[K, V]) push(j *job[K, V]) {
+	if j.owner == "" {
+		q.own.Push(j)
+	} else {
+		q.owned.Push(j)
 	}
-	if q.running >= limit || q.ready.Len() == 0 {
+}
+
+// count counts a job that begins or ends.
+func (q *jobs[K, V]) count(j *job[K, V], by int) {
+	if j.owner == "" {
+		q.running[0] += by
+	} else {
+		q.running[1] += by
+	}
+}
+
+// next begins the next job, which ends with end or putOff, and returns it with its value; nil if none is ready. At most limit jobs without
+// an owner run together, and as many with one: no change by hand waits behind works of a rollout.
+func (q *jobs[K, V]) next(now time.Time, limit int) (j *job[K, V], value V) {
+	for j, ok := q.due.Pop(now); ok; j, ok = q.due.Pop(now) {
+		q.push(j)
+	}
+	switch {
+	case q.running[0] < limit && q.own.Len() > 0:
+		j = q.own.Pop()
+	case q.running[1] < limit && q.owned.Len() > 0:
+		j = q.owned.Pop()
+	default:
 		return nil, value
 	}
-	j := q.ready.Pop()
-	q.running++
+	q.count(j, 1)
 	value, j.value = j.value, value
 	j.hasValue, j.cleared = false, false
 	return j, value
@@ -82,9 +105,9 @@ func (q *jobs[K, V]) next(now time.Time, limit int) (*job[K, V], V) {
 
 // end ends a job.
 func (q *jobs[K, V]) end(j *job[K, V]) {
-	q.running--
+	q.count(j, -1)
 	if j.failures = 0; j.hasValue {
-		q.ready.Push(j)
+		q.push(j)
 	} else {
 		delete(q.byKey, j.key)
 	}
@@ -92,7 +115,7 @@ func (q *jobs[K, V]) end(j *job[K, V]) {
 
 // putOff ends a job that did not do what its value says: it is carried out at this time, with what is added until then.
 func (q *jobs[K, V]) putOff(j *job[K, V], value V, at time.Time) {
-	q.running--
+	q.count(j, -1)
 	if j.hasValue {
 		value = q.merge(value, j.value)
 	}
@@ -112,7 +135,7 @@ func (q *jobs[K, V]) retry(j *job[K, V], value V, now time.Time) {
 }
 
 // atOnce returns how many jobs are ready or running.
-func (q *jobs[K, V]) atOnce() int { return q.running + q.ready.Len() }
+func (q *jobs[K, V]) atOnce() int { return q.running[0] + q.running[1] + q.own.Len() + q.owned.Len() }
 
 // clear drops the values of a cluster that wait or are being carried out. It costs one pass over the keys.
 func (q *jobs[K, V]) clear(cluster wire.ClusterName) {

@@ -65,6 +65,8 @@ type Config struct {
 	Queues workqueue.MetricsProvider
 	// Workers is the number of works that are written at a time, as far as [pace.Limit] allows; default 16.
 	Workers int
+	// Pace has these writes give way to what people change by hand, with those of others; default: alone.
+	Pace *pace.Gate
 }
 
 // Controller serves the ManifestWorkReplicaSets of all namespaces.
@@ -82,7 +84,7 @@ type Controller struct {
 	tester     *worktest.Compiler
 	values     *watchedvalues.Watcher // nil without Config.Core
 	clock      *walltime.Clock        // of the times that are stored
-	writers    *pace.Gate             // limits the works that are written at a time
+	writers    *pace.Lane             // limits the works that are written at a time
 
 	mu     sync.Mutex
 	states map[types.NamespacedName]*state // guarded by mu; only the reconcile of a set uses its state
@@ -95,7 +97,7 @@ func New(cfg Config) (*Controller, error) {
 		return nil, fmt.Errorf("replicaset: %w", err)
 	}
 	c := &Controller{
-		cfg: cfg, clock: walltime.New(), metrics: newMetrics(), writers: pace.NewGate(cfg.Workers), states: make(map[types.NamespacedName]*state),
+		cfg: cfg, clock: walltime.New(), metrics: newMetrics(), writers: cmp.Or(cfg.Pace, &pace.Gate{}).NewLane(cfg.Workers), states: make(map[types.NamespacedName]*state),
 		sets: cfg.Informers.ManifestWorkReplicaSets(), placements: cfg.Informers.Placements(),
 		decisions: cfg.Informers.PlacementDecisions(), clusters: cfg.Informers.ManagedClusters(),
 	}

@@ -116,16 +116,17 @@ func (c *Controller) writeParallel(ctx context.Context, changes []change, outdat
 	var group sync.WaitGroup
 	defer group.Wait()
 	for i, change := range changes {
-		if c.writers.Enter(ctx) != nil {
+		place, err := c.writers.Enter(ctx, false)
+		if err != nil {
 			return errs
 		}
 		if outdated() {
-			c.writers.Leave()
+			place.Leave()
 			return errs[:i]
 		}
 		group.Go(func() {
 			var result string
-			c.writers.Write(func() { result, errs[i] = c.write(ctx, change) })
+			place.Write(func() { result, errs[i] = c.write(ctx, change) })
 			if !errors.Is(errs[i], context.Canceled) {
 				c.metrics.works.WithLabelValues(string(change.action), result).Inc()
 			}

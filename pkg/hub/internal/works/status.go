@@ -122,12 +122,22 @@ func (c *Controller) AgentAhead(uid types.UID, held wire.Generation) (raised boo
 	return false
 }
 
+// inTurn calls write when it is the turn of a work, see [pace.Gate].
+func (c *Controller) inTurn(ctx context.Context, work *workv1.ManifestWork, write func() error) (err error) {
+	place, err := c.statuses.Enter(ctx, isByHand(work))
+	if err != nil {
+		return err
+	}
+	place.Write(func() { err = write() })
+	return err
+}
+
 // store writes status to work. A status that is derived from the one before it, and not an agent's, has in only
 // [kube.AtVersion]: two hubs may write for a moment, and an agent's status is not sent again.
 func (c *Controller) store(
 	ctx context.Context, work *workv1.ManifestWork, status *workv1.ManifestWorkStatus, generation int64, only kube.JSONPatch,
 ) error {
-	err := c.writeStatus(ctx, work, status, only)
+	err := c.inTurn(ctx, work, func() error { return c.writeStatus(ctx, work, status, only) })
 	written := "written"
 	if only != nil {
 		written = "delivery"
@@ -225,7 +235,7 @@ func (c *Controller) release(ctx context.Context, work *workv1.ManifestWork) err
 			return nil
 		}
 		result := "ok"
-		err := c.patch(ctx, "remove the finalizer from", work, patch)
+		err := c.inTurn(ctx, work, func() error { return c.patch(ctx, "remove the finalizer from", work, patch) })
 		if attempt == 0 && (apierrors.IsInvalid(err) || apierrors.IsConflict(err)) {
 			// The cache has an older list of finalizers.
 			var current *workv1.ManifestWork

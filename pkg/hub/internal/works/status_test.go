@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -27,6 +28,7 @@ import (
 	workclient "github.com/workwire/workwire/pkg/client/clientset/versioned/typed/work/v1"
 	"github.com/workwire/workwire/pkg/hub/internal/controller"
 	"github.com/workwire/workwire/pkg/hub/internal/works"
+	"github.com/workwire/workwire/pkg/runtime/pace"
 	"github.com/workwire/workwire/pkg/wire"
 	"github.com/workwire/workwire/test/kit"
 	"github.com/workwire/workwire/test/kit/controlplane"
@@ -46,15 +48,27 @@ type frozen struct {
 	works     workclient.ManifestWorkInterface
 	work      *workv1.ManifestWork // as the cache knows it
 	requests  *kit.Requests        // of the Controller
+	backlog   *pace.Lane           // of others
 	forbidden atomic.Bool          // for the Controller: to update
 }
 
 func freeze(t *testing.T, finalizers []string, deleting bool) *frozen {
 	t.Helper()
+	return freezeOf(t, "", finalizers, deleting)
+}
+
+// freezeOf is freeze for a work of a replica set.
+func freezeOf(t *testing.T, set string, finalizers []string, deleting bool) *frozen {
+	t.Helper()
 	client, err := versioned.NewForConfig(plane.REST())
 	kit.NoError(t, err)
 	f := &frozen{t: t, works: client.WorkV1().ManifestWorks(plane.Namespace(t, "works"))}
 	f.work = f.create(finalizers)
+	if set != "" {
+		f.work.Labels = map[string]string{workv1.ReplicaSetLabelKey: set}
+		f.work, err = f.works.Update(t.Context(), f.work, metav1.UpdateOptions{})
+		kit.NoError(t, err)
+	}
 	if deleting {
 		f.delete()
 		f.work = f.get()
@@ -72,8 +86,10 @@ func freeze(t *testing.T, finalizers []string, deleting bool) *frozen {
 	client, err = versioned.NewForConfig(config)
 	kit.NoError(t, err)
 	all := func(wire.ClusterName) bool { return true }
+	gate := &pace.Gate{}
+	f.backlog = gate.NewLane(1)
 	f.Controller, err = works.New(works.Config{
-		Cache: c, Client: client, Addressable: all, Accepted: all, Recorder: f.events, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
+		Pace: gate, Cache: c, Client: client, Addressable: all, Accepted: all, Recorder: f.events, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
 	})
 	kit.NoError(t, err)
 	return f
@@ -168,6 +184,27 @@ func TestStatusesOfOneWorkInARow(t *testing.T) {
 	}
 	if event := <-f.events.Events; event != "Warning TooLarge m" {
 		t.Errorf("the event of the refusal is %q", event)
+	}
+}
+
+// TestStatusesGiveWay: while somebody changes works by hand, the status of such a work does not wait for what is written of replica sets, and those of
+// replica sets do.
+func TestStatusesGiveWay(t *testing.T) {
+	for set, c := range map[string]struct {
+		patience time.Duration
+		want     error
+	}{"": {kit.Patience, nil}, "fleet.web": {6 * pace.Pause, context.DeadlineExceeded}} {
+		f := freezeOf(t, set, []string{ours}, false)
+		place, err := f.backlog.Enter(t.Context(), false)
+		kit.NoError(t, err)
+		f.backlog.GiveWay()
+		ctx, cancel := context.WithTimeout(t.Context(), c.patience)
+		if err := f.UpdateStatus(ctx, f.status(workv1.WorkApplied, "A")); !errors.Is(err, c.want) {
+			t.Errorf("the status of a work of the replica set %q: %v, want %v", set, err, c.want)
+		}
+		cancel()
+		place.Leave()
+		kit.NoError(t, f.UpdateStatus(t.Context(), f.status(workv1.WorkApplied, "A")))
 	}
 }
 

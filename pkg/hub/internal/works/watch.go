@@ -16,6 +16,9 @@ func (c *Controller) workEdited(before, after *workv1.ManifestWork) {
 	latest := cmp.Or(after, before)
 	cluster := wire.ClusterName(latest.Namespace)
 	e := editOf(before, after, c.cfg.Addressable(cluster), !c.finalizers.HasSynced())
+	if e.byHand {
+		c.statuses.GiveWay()
+	}
 	switch {
 	case e.removed != nil:
 		c.engine.WorkRemoved(e.removed)
@@ -38,6 +41,9 @@ func (c *Controller) workEdited(before, after *workv1.ManifestWork) {
 	}
 }
 
+// isByHand reports whether work is not of a replica set, so that somebody waits for what becomes of it.
+func isByHand(work *workv1.ManifestWork) bool { return work.Labels[workv1.ReplicaSetLabelKey] == "" }
+
 // edit is what a watch event means, in the order in which it is acted on.
 type edit struct {
 	// removed is the work that the engine must be told is gone; nil for none.
@@ -57,6 +63,8 @@ type edit struct {
 	statuses bool
 	// finalizer is whether the work needs the hub's finalizer.
 	finalizer bool
+	// byHand: somebody has declared something else with the work, or deletes it.
+	byHand bool
 }
 
 // editOf returns what it means that a work changed from before to after: before is nil for a new work, after
@@ -77,6 +85,8 @@ func editOf(before, after *workv1.ManifestWork, addressable, found bool) edit {
 			e.removed = before
 		}
 	}
+	e.byHand = !found && after != nil && isByHand(after) &&
+		(!same || before.Generation != after.Generation || !before.DeletionTimestamp.Equal(after.DeletionTimestamp))
 	if visible {
 		e.changed = after.UID
 		e.restored = same && goneBack(before, after) || !same && !found && reported(after)

@@ -35,6 +35,12 @@ func forgotten(work *workv1.ManifestWork) *workv1.ManifestWork {
 	return work
 }
 
+// ofSet makes work one of a replica set.
+func ofSet(work *workv1.ManifestWork) *workv1.ManifestWork {
+	work.Labels = map[string]string{workv1.ReplicaSetLabelKey: "fleet.web"}
+	return work
+}
+
 func TestEditOf(t *testing.T) {
 	fresh, held := workWith("a", false, false), workWith("a", true, false)
 	deleting, done := workWith("a", true, true), workWith("a", false, true)
@@ -81,16 +87,21 @@ func TestEditOf(t *testing.T) {
 		{name: "forgotten, at the start", after: forgotten(held)},
 		{name: "forgotten and released", before: forgotten(deleting), after: forgotten(done)},
 		{name: "forgotten and gone", before: forgotten(held)},
-		{name: "created while the hub runs", after: fresh, running: true, want: edit{finalizer: true}},
-		{name: "created with the finalizer", after: held, running: true, want: edit{changed: "a"}},
+		{name: "created while the hub runs", after: fresh, running: true, want: edit{finalizer: true, byHand: true}},
+		{name: "created with the finalizer", after: held, running: true, want: edit{changed: "a", byHand: true}},
 		{name: "with a status at the start", after: applied, want: edit{changed: "a"}},
-		{name: "came back with a status", after: applied, running: true, want: edit{changed: "a", restored: true}},
-		{name: "came back with a status in place of another", before: nextHeld, after: applied, running: true, want: edit{lost: nextHeld, changed: "a", restored: true}},
+		{name: "came back with a status", after: applied, running: true, want: edit{changed: "a", restored: true, byHand: true}},
+		{name: "came back with a status in place of another", before: nextHeld, after: applied, running: true, want: edit{lost: nextHeld, changed: "a", restored: true, byHand: true}},
 		{name: "an older status", before: applied, after: older, want: edit{changed: "a", statuses: true}},
 		{name: "a newer status", before: older, after: applied, want: edit{changed: "a"}},
 		{name: "deleted before its finalizer", before: fresh},
 		{name: "made anew unseen", before: held, after: next, want: edit{lost: held, finalizer: true}},
 		{name: "made anew unseen, held", before: held, after: nextHeld, want: edit{lost: held, changed: "b"}},
+		{name: "edited by hand", before: at(3, "x"), after: at(4, "y"), running: true, want: edit{changed: "a", byHand: true}},
+		{name: "a status is written", before: at(3, "x"), after: at(3, "x"), running: true, want: edit{changed: "a"}},
+		{name: "deleted by hand", before: held, after: deleting, running: true, want: edit{changed: "a", byHand: true}},
+		{name: "deleted and gone", before: deleting, running: true, want: edit{removed: deleting}},
+		{name: "edited by a replica set", before: ofSet(at(3, "x")), after: ofSet(at(4, "y")), running: true, want: edit{changed: "a"}},
 		{name: "not addressable", after: fresh, unaddressable: true, want: edit{changed: "a"}},
 		{name: "not addressable, deleted", before: fresh, unaddressable: true, want: edit{removed: fresh}},
 	} {

@@ -46,6 +46,7 @@ import (
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
 	"github.com/workwire/workwire/pkg/hub/internal/controller"
+	"github.com/workwire/workwire/pkg/runtime/pace"
 	"github.com/workwire/workwire/pkg/runtime/required"
 	"github.com/workwire/workwire/pkg/source/delivery"
 	"github.com/workwire/workwire/pkg/wire"
@@ -73,8 +74,11 @@ type Config struct {
 	// Served reports whether the hub serves a cluster: nobody is told that works of others are pending.
 	// Default: all.
 	Served func(wire.ClusterName) bool
-	// Workers is the number of finalizers that are added at a time; default 16.
+	// Workers is the number of finalizers that are added, and of statuses that are written at a time, of these as far as [pace.Limit]
+	// allows; default 16.
 	Workers int
+	// Pace has statuses of replica sets give way to what people change by hand, with what others write; default: alone.
+	Pace *pace.Gate
 	// PendingDelay is how long a work may be pending before its status says so, and how long a new cause
 	// may last; default 5s.
 	PendingDelay time.Duration
@@ -100,6 +104,7 @@ type Controller struct {
 	finalizers *controller.Controller[types.NamespacedName]
 	pending    *controller.Controller[types.UID]
 	limiter    writeLimiter
+	statuses   *pace.Lane // limits the statuses that are written at a time
 
 	added, removed, writes *prometheus.CounterVec
 	hops                   *prometheus.HistogramVec
@@ -125,7 +130,7 @@ func New(cfg Config) (*Controller, error) {
 	}
 	cfg.PendingDelay, cfg.Logger = cmp.Or(cfg.PendingDelay, DefaultPendingDelay), cmp.Or(cfg.Logger, slog.Default())
 	c := &Controller{
-		cfg: cfg, limiter: newWriteLimiter(), hops: newHops(),
+		cfg: cfg, limiter: newWriteLimiter(), statuses: cmp.Or(cfg.Pace, &pace.Gate{}).NewLane(cmp.Or(cfg.Workers, DefaultWorkers)), hops: newHops(),
 		entries: make(map[types.UID]*entry), clusters: make(map[wire.ClusterName]map[types.UID]struct{}),
 		added: controller.NewCounter("finalizers_added_total",
 			"Attempts to add the finalizer to a ManifestWork, by result: ok, gone (the work), conflict or failed (both are retried).", "result"),
