@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	workclientv1 "github.com/workwire/workwire/pkg/client/clientset/versioned/typed/work/v1"
 	"github.com/workwire/workwire/pkg/wire"
 	"github.com/workwire/workwire/test/kit"
 )
@@ -44,17 +45,29 @@ func TestSpecDoesNotReviveADeletedWork(t *testing.T) {
 	raw.data("a", "")
 }
 
-// An object that the agent is not permitted to delete stays in the AppliedManifestWork, and Deleted
-// is reported once it is gone.
+// deleting waits until condition Deleting of a work says what the deletion waits for.
+func (w *fixture) deleting(works workclientv1.ManifestWorkInterface, name, waits string) *workv1.ManifestWork {
+	w.Helper()
+	return kit.Await(w, works, name, "is being deleted, and says: "+waits, func(work *workv1.ManifestWork) bool {
+		c := meta.FindStatusCondition(work.Status.Conditions, workv1.WorkDeleting)
+		return c != nil && c.Message == "ManifestWork is being deleted; "+waits
+	})
+}
+
+// An object that the agent is not permitted to delete stays in the AppliedManifestWork, with those of lower waves, and Deleted
+// is reported once it is gone. The work says so.
 func TestObjectThatCanNotBeDeletedStaysRecorded(t *testing.T) {
 	w := newWorld(t)
 	works := w.source("hub1")
 	user := w.restrictedAgent("get", "list", "watch", "create", "update")
-	w.deploy(works, "web", configMap("a", "1"))
-	w.names("web", "a")
+	w.deploy(works, "web", inWave(1, configMap("a", "1")), configMap("b", "1"))
+	w.names("web", "a", "b")
 	w.Delete(works, "web")
-	w.Is(works, "web", "Deleting=True")
-	kit.True(t, "the AppliedManifestWork is being deleted", func() bool { return w.names("web", "a").DeletionTimestamp != nil })
+	w.deleting(works, "web", "ConfigMap "+w.namespace+"/a cannot be deleted (Forbidden): the log of the agent says why; 1 objects of lower waves wait")
+	kit.True(t, "the AppliedManifestWork is being deleted", func() bool { return w.names("web", "a", "b").DeletionTimestamp != nil })
+	if tried := w.requests.All(kit.Named("b"), kit.Request.Writes, func(r kit.Request) bool { return r.Verb == "delete" }); len(tried) > 0 {
+		t.Errorf("b was to be deleted before a: %v", tried)
+	}
 	w.grant(user, "delete", []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"delete"}}})
 	w.Gone(works, "web")
 	if _, err := w.cluster.CoreV1().ConfigMaps(w.namespace).Get(w.Context(), "a", metav1.GetOptions{}); err == nil {

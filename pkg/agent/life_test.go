@@ -136,10 +136,7 @@ func TestDeletionWaitsForFinalizers(t *testing.T) {
 		t.Errorf("Available says %q", c.Message)
 	}
 	says := func(finalizers string) *workv1.ManifestWork {
-		return kit.Await(w, works, "web", "names the finalizers that hold it", func(work *workv1.ManifestWork) bool {
-			c := meta.FindStatusCondition(work.Status.Conditions, workv1.WorkDeleting)
-			return c.Message == "ManifestWork is being deleted; ConfigMap "+w.namespace+"/held waits for its finalizers "+finalizers
-		})
+		return w.deleting(works, "web", "ConfigMap "+w.namespace+"/held waits for its finalizers "+finalizers)
 	}
 	says("test.workwire.dev/too, test.workwire.dev/hold")
 	if amw := w.names("web", "held"); amw.DeletionTimestamp == nil {

@@ -3,6 +3,7 @@ package agent_test
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -159,6 +160,70 @@ func TestWavesOfANewSpec(t *testing.T) {
 	w.Is(works, "web", "Applied=True", "Available=True")
 	w.remove(works, "web")
 	w.noneApplied()
+}
+
+// deletions returns the names of the ConfigMaps that the agent has asked to delete, in that order.
+func (w *fixture) deletions() (names []string) {
+	for _, r := range w.requests.All(kit.On("configmaps"), func(r kit.Request) bool { return r.Verb == "delete" }) {
+		names = append(names, r.Name)
+	}
+	return names
+}
+
+// The objects of a deleted work go by their waves, the highest first, also if the agent starts in between. What is orphaned goes its way at once.
+func TestWavesOfADeletedWork(t *testing.T) {
+	w, works := start(t)
+	work := w.work("web", inWave(-1, configMap("first", "1")), inWave(-1, configMap("kept", "1")), configMap("second", "1"), inWave(1, held(configMap("third", "1"))),
+		inWave(1, configMap("with-third", "1")))
+	work.Spec.DeleteOption = &workv1.DeleteOption{PropagationPolicy: workv1.DeletePropagationPolicyTypeSelectivelyOrphan,
+		SelectivelyOrphan: &workv1.SelectivelyOrphan{OrphaningRules: []workv1.OrphaningRule{{Resource: "configmaps", Namespace: w.namespace, Name: "kept"}}}}
+	w.Create(works, work)
+	w.Is(works, "web", "Applied=True", "Available=True")
+	w.Delete(works, "web")
+	waits := "ConfigMap " + w.namespace + "/third waits for its finalizers test.workwire.dev/hold; 2 objects of lower waves wait"
+	w.deleting(works, "web", waits)
+	w.orphaned("kept")
+	w.names("web", "first", "second", "third")
+	got := w.deletions()
+	if slices.Sort(got); !slices.Equal(got, []string{"third", "with-third"}) {
+		t.Errorf("deleted at first: %v", got)
+	}
+
+	w.stop()
+	w.requests.Take()
+	w.agent()
+	kit.True(t, "the agent has looked", func() bool { return len(w.requests.All(kit.Named("with-third"))) > 0 }) // it looks for what its record names
+	w.patch("third", `{"metadata":{"finalizers":null}}`)
+	w.Gone(works, "web")
+	if got := w.deletions(); !slices.Equal(got, []string{"second", "first"}) {
+		t.Errorf("deleted after the restart: %v", got)
+	}
+	w.orphaned("kept")
+	w.noneApplied()
+}
+
+// So do objects that a spec has dropped, also if it has no waves any more.
+func TestWavesOfDroppedObjects(t *testing.T) {
+	w, works := start(t)
+	w.deploy(works, "web", configMap("a", "1"), inWave(1, held(configMap("b", "1"))), configMap("stays", "1"), inWave(2, configMap("c", "1")))
+	w.change(works, "web", configMap("stays", "2"))
+	w.names("web", "a", "b", "stays")
+	if got := w.deletions(); !slices.Equal(got, []string{"c", "b"}) {
+		t.Errorf("deleted at first: %v", got)
+	}
+	w.stop()
+	w.agent()
+	for range 2 { // the agent has looked at all once the first repair is done
+		w.patch("stays", `{"data":{"k":"theirs"}}`)
+		w.data("stays", "2")
+	}
+	w.data("a", "1")
+	w.patch("b", `{"metadata":{"finalizers":null}}`)
+	w.names("web", "stays")
+	w.data("a", "")
+	if got := w.deletions(); !slices.Equal(got, []string{"c", "b", "a"}) {
+		t.Errorf("deleted: %v", got)
+	}
 }
 
 // A manifest whose change is refused holds up the waves after it, and the removal of what the spec has dropped, also while it waits for its next attempt
@@ -363,7 +428,7 @@ func TestHookIsNotAForeignJob(t *testing.T) {
 	w.data("a", "")
 }
 
-// A work without an order makes the requests that it made before; waves cost one more each.
+// A work without an order makes the requests that it made before; waves cost one more each when they are applied, and none when they are deleted.
 func TestRequestsOfAnOrder(t *testing.T) {
 	w, works := start(t)
 	w.deploy(works, "plain", configMap("a", "1"), inWave(3, configMap("b", "1")))
@@ -386,6 +451,16 @@ func TestRequestsOfAnOrder(t *testing.T) {
 	order := applied.OrderOf(w.names("two"))
 	if order.Opened != 3 || len(order.Spec) != 16 {
 		t.Errorf("the AppliedManifestWork has the order %+v", order)
+	}
+	w.deploy(works, "three", configMap("h", "1"), inWave(1, configMap("i", "1")))
+	for _, name := range []string{"plain", "three"} {
+		w.names(name)
+		w.requests.Take()
+		w.remove(works, name)
+		if diff := cmp.Diff(map[string]int{"delete appliedmanifestworks": 1, "delete configmaps": 2, "patch appliedmanifestworks": 1},
+			w.requests.TakeCounts(notEvent, func(r kit.Request) bool { return r.Resource != "leases" && r.Verb != "watch" && r.Verb != "list" })); diff != "" {
+			t.Errorf("deletion of %s: %s", name, diff)
+		}
 	}
 	w.change(works, "two", configMap("f", "2"), configMap("g", "2"))
 	w.data("g", "2")

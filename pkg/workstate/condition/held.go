@@ -17,17 +17,18 @@ const (
 	maxHeldMessage = 1024
 )
 
-// Held is an object that is being deleted and that its finalizers keep.
+// Held is an object of a work that is being deleted: its finalizers keep it, or its deletion was refused.
 type Held struct {
 	Meta       workv1.ManifestResourceMeta
 	Finalizers []string
+	Refused    string // the API server's reason; empty: Finalizers
 }
 
-// AddHeld adds the first objects of held and their finalizers to the message of Deleting in status. It
-// changes nothing without such objects, or without Deleting.
-func AddHeld(status *workv1.ManifestWorkStatus, held []Held) {
+// AddHeld adds the first objects of held, and how many of lower waves wait, to the message of Deleting in status. It
+// changes nothing without any, or without Deleting.
+func AddHeld(status *workv1.ManifestWorkStatus, held []Held, lower int) {
 	c := meta.FindStatusCondition(status.Conditions, workv1.WorkDeleting)
-	if c == nil || len(held) == 0 {
+	if c == nil || len(held)+lower == 0 {
 		return
 	}
 	var message strings.Builder
@@ -37,10 +38,17 @@ func AddHeld(status *workv1.ManifestWorkStatus, held []Held) {
 		if h.Meta.Namespace != "" {
 			name = h.Meta.Namespace + "/" + name
 		}
-		fmt.Fprintf(&message, "; %s %s waits for its finalizers %s", h.Meta.Kind, name, strings.Join(h.Finalizers, ", "))
+		why := "waits for its finalizers " + strings.Join(h.Finalizers, ", ")
+		if h.Refused != "" {
+			why = "cannot be deleted (" + h.Refused + "): the log of the agent says why"
+		}
+		fmt.Fprintf(&message, "; %s %s %s", h.Meta.Kind, name, why)
 	}
 	if more := len(held) - maxHeld; more > 0 {
 		fmt.Fprintf(&message, "; and %d more", more)
+	}
+	if lower > 0 {
+		fmt.Fprintf(&message, "; %d objects of lower waves wait", lower)
 	}
 	c.Message = Cut(message.String(), maxHeldMessage)
 }

@@ -268,7 +268,7 @@ func TestCauses(t *testing.T) {
 		"finalizer": {deleting(facts(condition.Manifest{Meta: config}, condition.Manifest{Meta: pod})), explain.Blocked, workstate.Finalizer,
 			"ConfigMap default/settings The work is being deleted"},
 		"finalizer with its name": {changed(deleting(facts(condition.Manifest{Meta: config}, condition.Manifest{Meta: pod})), func(f *workstate.Facts) {
-			condition.AddHeld(&f.Work.Status, []condition.Held{{Meta: pod, Finalizers: []string{"example.com/drain"}}})
+			condition.AddHeld(&f.Work.Status, []condition.Held{{Meta: pod, Finalizers: []string{"example.com/drain"}}}, 0)
 		}), explain.Blocked, workstate.Finalizer, "Pod default/one The work is being deleted: Pod default/one waits for its finalizers example.com/drain"},
 		"finalizer on the hub": {changed(deleting(facts()), func(f *workstate.Facts) {
 			f.Work.Status = condition.WithDeleted(f.Work.Status, "cluster1", before)

@@ -38,7 +38,8 @@ func (i Item) phase() int {
 	return 1
 }
 
-func compare(a, b Item) int {
+// Compare returns which of two places is applied first, as [cmp.Compare] does.
+func Compare(a, b Item) int {
 	return cmp.Or(cmp.Compare(a.phase(), b.phase()), cmp.Compare(a.Wave, b.Wave))
 }
 
@@ -52,14 +53,14 @@ type Order struct {
 // Of returns the order of the manifests of a work, which may depend on others.
 func Of(items []Item, dependent bool) Order {
 	stages := slices.Clone(items)
-	slices.SortFunc(stages, compare)
+	slices.SortFunc(stages, Compare)
 	stages = slices.Compact(stages)
 	if len(stages) == 0 || len(stages) == 1 && stages[0].Hook == "" && !dependent {
 		return Order{}
 	}
 	o := Order{stages: stages, items: items, stage: make([]int, len(items))}
 	for i, item := range items {
-		o.stage[i], _ = slices.BinarySearchFunc(stages, item, compare)
+		o.stage[i], _ = slices.BinarySearchFunc(stages, item, Compare)
 	}
 	return o
 }

@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
 
-	"github.com/workwire/workwire/pkg/agent/internal/applied"
 	"github.com/workwire/workwire/pkg/agent/internal/executor"
 	"github.com/workwire/workwire/pkg/agent/internal/inbox"
 	"github.com/workwire/workwire/pkg/agent/internal/object"
@@ -231,18 +230,18 @@ func (r *Reconciler) removingPresence(ctx context.Context, work *inbox.Entry, re
 
 // restrictRemovals leaves orphans alone that the work does not own, unless its executor may patch
 // them: their label may be there for another work. Deleting what the work owns needs no right.
-func (r *Reconciler) restrictRemovals(ctx context.Context, entries []plan.Removal, resources []applied.Resource, spec *workv1.ManifestWorkSpec) {
+func (r *Reconciler) restrictRemovals(ctx context.Context, entries []plan.Removal, spec *workv1.ManifestWorkSpec) {
 	if spec == nil || spec.Executor == nil {
 		return
 	}
 	account, err := executor.AccountOf(spec.Executor)
 	for i := range entries {
-		if !entries[i].Orphan {
+		if !entries[i].Orphan || entries[i].Later {
 			continue
 		}
 		entries[i].OwnedOnly = err != nil
 		if err == nil {
-			_, denial := r.Executors.MayPatch(ctx, *account, resources[i].Ref)
+			_, denial := r.Executors.MayPatch(ctx, *account, entries[i].Ref)
 			entries[i].OwnedOnly = denial != nil
 		}
 	}

@@ -112,7 +112,7 @@ func (r *Reconciler) applyManifests(ctx context.Context, rec *reconciliation) er
 			rec.history().removals = nil
 		}
 		if rec.order.finished() {
-			rec.removals = r.removeObjects(ctx, rec.history(), rec.dropped, &rec.work.Spec, amw.UID)
+			rec.removals = r.removeObjects(ctx, rec.history(), rec.dropped, &rec.work.Spec, amw)
 			rec.requeueWithin(rec.removals.after)
 		}
 	}

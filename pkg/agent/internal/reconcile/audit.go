@@ -48,7 +48,7 @@ func (r *Reconciler) auditRemoved(base audit.Record, ref object.Ref, removal *ap
 	case removal.Err != nil:
 		base.Verdict, base.Reason = "failed", errorReason(removal.Err)
 	default:
-		return // it waits for its finalizers
+		return // it waits for its finalizers, or for others
 	}
 	r.Audit.Write(base)
 }

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
-
 	"github.com/workwire/workwire/pkg/agent/internal/applied"
 	"github.com/workwire/workwire/pkg/agent/internal/object"
 	"github.com/workwire/workwire/pkg/agent/internal/strategy/apply"
@@ -19,7 +17,7 @@ import (
 // the work, do not bring the next attempt forward.
 type removal struct {
 	backoff
-	outcome apply.RemovalOutcome // of the last attempt; Err is nil if the object waits for its finalizers
+	outcome apply.RemovalOutcome // of the last attempt; Err is nil if the object waits for its finalizers, or for others
 }
 
 // waits returns how long to wait before the next attempt, given the object as it is now; 0 or less:
@@ -37,7 +35,7 @@ type removals struct {
 	outcomes []apply.RemovalOutcome
 	// waiting is set for objects that were not tried. They have the outcome of their last attempt.
 	waiting []bool
-	// first is set for objects that were not being removed before, or had another outcome.
+	// first is set for objects that were not being removed before, or could not be.
 	first []bool
 	// after is how long to wait before the next attempt for those that wait; 0: none does.
 	after time.Duration
@@ -48,20 +46,20 @@ func newRemovals(n int) removals {
 	return removals{outcomes: make([]apply.RemovalOutcome, n), waiting: make([]bool, n), first: make([]bool, n)}
 }
 
-// removeObjects removes objects, except those whose removal was refused and that wait for their
-// next attempt. It notes in h which are to be tried again, and when. Owner is the uid of their
-// AppliedManifestWork; spec decides what is orphaned, and may be nil.
-func (r *Reconciler) removeObjects(ctx context.Context, h *history, resources []applied.Resource, spec *workv1.ManifestWorkSpec, owner types.UID) removals {
+// removeObjects removes objects of amw, except those whose removal was refused and that wait for their
+// next attempt, and those that wait for others by their waves. It notes in h which are to be tried again, and when. spec decides what
+// is orphaned, and may be nil.
+func (r *Reconciler) removeObjects(ctx context.Context, h *history, resources []applied.Resource, spec *workv1.ManifestWorkSpec, amw *workv1.AppliedManifestWork) removals {
 	now := time.Now()
 	all := newRemovals(len(resources))
-	var due []int
-	var tried []applied.Resource
-	var entries []plan.Removal
+	entries := make([]plan.Removal, len(resources))
 	for i, res := range resources {
+		entries[i] = plan.Removal{Ref: res.Ref, Later: true}
 		if before := h.removals[res.Ref]; before != nil {
 			if wait := before.waits(r.Objects.Get(res.Ref), now); wait > 0 {
 				all.outcomes[i], all.waiting[i] = before.outcome, true
 				all.after = sooner(all.after, wait)
+				entries[i].Orphan = before.outcome.Step == plan.DropOwner
 				continue
 			}
 		}
@@ -71,13 +69,15 @@ func (r *Reconciler) removeObjects(ctx context.Context, h *history, resources []
 			all.first[i] = h.noteRemoval(res.Ref, all.outcomes[i], time.Now())
 			continue
 		}
-		due, tried, entries = append(due, i), append(tried, res), append(entries, entry)
+		entries[i] = entry
 	}
-	r.restrictRemovals(ctx, entries, tried, spec)
+	r.restrictRemovals(ctx, entries, spec)
 	r.releaseRefused(entries)
-	for n, outcome := range r.Applier.Remove(ctx, entries, owner) {
-		all.outcomes[due[n]] = outcome
-		all.first[due[n]] = h.noteRemoval(tried[n].Ref, outcome, time.Now())
+	for i, outcome := range r.Applier.Remove(ctx, entries, applied.OrderOf(amw).Spec != "", amw.UID) {
+		if !entries[i].Later {
+			all.outcomes[i] = outcome
+			all.first[i] = h.noteRemoval(resources[i].Ref, outcome, time.Now())
+		}
 	}
 	return all
 }
@@ -99,10 +99,10 @@ func (r *removals) pending() bool {
 }
 
 // noteRemoval keeps an outcome until the object is gone. It reports whether the object was not
-// being removed before, or had an error and has none now.
+// being removed before, or had an error and has none now. One that is held is not being removed.
 func (h *history) noteRemoval(ref object.Ref, outcome apply.RemovalOutcome, now time.Time) (first bool) {
 	before := h.removals[ref]
-	first = before == nil || before.outcome.Err != nil && outcome.Err == nil
+	first = before == nil || before.outcome.Step == plan.Hold || before.outcome.Err != nil && outcome.Err == nil
 	if outcome.Gone {
 		delete(h.removals, ref)
 		if len(h.removals) == 0 {

@@ -16,6 +16,7 @@ import (
 	"github.com/workwire/workwire/pkg/agent/internal/object"
 	"github.com/workwire/workwire/pkg/agent/internal/restmapper"
 	"github.com/workwire/workwire/pkg/agent/internal/strategy/apply"
+	"github.com/workwire/workwire/pkg/agent/internal/strategy/plan"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/test/kit"
 )
@@ -55,6 +56,7 @@ func TestNoteRemoval(t *testing.T) {
 		{no, true, 1}, {no, false, 2}, {no, false, 3},
 		{apply.RemovalOutcome{}, true, 0}, {apply.RemovalOutcome{}, false, 0},
 		{no, false, 1},
+		{apply.RemovalOutcome{Step: plan.Hold}, true, 0}, {apply.RemovalOutcome{}, true, 0}, {apply.RemovalOutcome{}, false, 0},
 	} {
 		if first := h.noteRemoval(ref, step.outcome, now); first != step.first || h.removals[ref].failures != step.failures {
 			t.Errorf("step %d: first %t, %+v", i, first, h.removals[ref])

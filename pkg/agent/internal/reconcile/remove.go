@@ -15,6 +15,7 @@ import (
 	"github.com/workwire/workwire/pkg/agent/internal/executor"
 	"github.com/workwire/workwire/pkg/agent/internal/inbox"
 	"github.com/workwire/workwire/pkg/agent/internal/object"
+	"github.com/workwire/workwire/pkg/agent/internal/strategy/plan"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/security/audit"
 )
@@ -22,7 +23,7 @@ import (
 // remove removes a deleted work from the cluster. It reports Deleting, deletes the
 // AppliedManifestWork, removes the objects that it names, and takes its finalizer off. When nothing
 // is left it reports Deleted, the last status of the work. An object with a finalizer of its own
-// keeps the AppliedManifestWork and the work.
+// keeps the AppliedManifestWork, the work, and the objects of lower waves.
 func (r *Reconciler) remove(ctx context.Context, logger *slog.Logger, e *entry, work *inbox.Entry) (time.Duration, error) {
 	r.Table.await(e, nil)
 	r.Table.depend(e, nil)
@@ -30,14 +31,14 @@ func (r *Reconciler) remove(ctx context.Context, logger *slog.Logger, e *entry, 
 	account, _ := executor.AccountOf(work.Spec.Executor)
 	r.watch(e, interest{objects: e.interest.objects, account: account})
 	if amw, exists := r.Applied.Get(e.name); exists {
-		recheck := r.reportRemoving(ctx, logger, work, amw)
+		recheck := r.reportRemoving(ctx, logger, e, work, amw)
 		deleting, err := r.Applied.Delete(ctx, amw)
 		if err != nil && !apierrors.IsNotFound(err) {
 			return 0, err
 		}
 		if deleting != nil {
 			after, done, err := r.removeResources(ctx, logger, e, deleting, &work.Spec)
-			recheck = sooner(recheck, r.reportRemoving(ctx, logger, work, amw))
+			recheck = sooner(recheck, r.reportRemoving(ctx, logger, e, work, amw))
 			if err != nil || !done {
 				return sooner(after, recheck), err
 			}
@@ -61,7 +62,7 @@ func (r *Reconciler) removeResources(ctx context.Context, logger *slog.Logger, e
 	if err != nil {
 		logger.Warn(intentUnreadable, "appliedManifestWork", amw.Name, "error", err)
 	}
-	removals := r.removeObjects(ctx, &e.history, resources, spec, amw.UID)
+	removals := r.removeObjects(ctx, &e.history, resources, spec, amw)
 	var pending []applied.Resource
 	base := audit.Record{
 		Source: r.naming.source(amw), Cluster: r.Cluster, Work: amw.Spec.ManifestWorkName, UID: types.UID(amw.Annotations[applied.UIDAnnotation]),
@@ -74,7 +75,7 @@ func (r *Reconciler) removeResources(ctx context.Context, logger *slog.Logger, e
 		case outcome.Gone:
 			logger.Info("removed an object", "object", resources[i].Ref)
 			continue
-		case removals.waiting[i]:
+		case removals.waiting[i], outcome.Step == plan.Hold:
 		case outcome.Err != nil:
 			logger.Debug("removing an object failed", "object", resources[i].Ref, "error", outcome.Err)
 		case removals.first[i]:

@@ -18,6 +18,7 @@ import (
 	"github.com/workwire/workwire/pkg/agent/internal/strategy"
 	"github.com/workwire/workwire/pkg/agent/internal/strategy/apply"
 	"github.com/workwire/workwire/pkg/agent/internal/strategy/ignore"
+	"github.com/workwire/workwire/pkg/agent/internal/strategy/plan"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/runtime/redaction"
 	"github.com/workwire/workwire/pkg/security/signing"
@@ -76,25 +77,34 @@ func (r *Reconciler) reportStatus(ctx context.Context, rec *reconciliation) (sta
 	return status, true
 }
 
-// reportRemoving reports which objects of a deleted work, of which there is amw, still exist. It
+// reportRemoving reports which objects of a deleted work, of which there is amw, still exist, and what they wait for. It
 // returns after how long to do so again, 0 for when something changes.
-func (r *Reconciler) reportRemoving(ctx context.Context, logger *slog.Logger, work *inbox.Entry, amw *workv1.AppliedManifestWork) (recheck time.Duration) {
+func (r *Reconciler) reportRemoving(ctx context.Context, logger *slog.Logger, e *entry, work *inbox.Entry, amw *workv1.AppliedManifestWork) (recheck time.Duration) {
 	presence := r.removingPresence(ctx, work, &recheck)
 	var held []condition.Held
+	lower := 0
 	status := condition.DeletingStatus(r.previousStatus(logger, work, amw), int64(work.Generation), func(m workv1.ManifestResourceMeta) condition.Presence {
 		if m.Resource == "" {
 			return condition.Unresolved
 		}
-		found, live := presence(object.Ref{
+		ref := object.Ref{
 			GroupVersionResource: schema.GroupVersionResource{Group: m.Group, Version: m.Version, Resource: m.Resource},
 			Namespace:            m.Namespace, Name: m.Name,
-		})
-		if live != nil && live.GetDeletionTimestamp() != nil && len(live.GetFinalizers()) > 0 {
+		}
+		found, live := presence(ref)
+		last := e.history.removals[ref] // not told of what the executor may not read
+		switch {
+		case live != nil && live.GetDeletionTimestamp() != nil && len(live.GetFinalizers()) > 0:
 			held = append(held, condition.Held{Meta: m, Finalizers: live.GetFinalizers()})
+		case last == nil || live == nil && (found != condition.Unresolved || work.Spec.Executor != nil):
+		case last.outcome.Err != nil:
+			held = append(held, condition.Held{Meta: m, Refused: errorReason(last.outcome.Err)})
+		case last.outcome.Step == plan.Hold:
+			lower++
 		}
 		return found
 	}, metav1.Now())
-	condition.AddHeld(&status, held)
+	condition.AddHeld(&status, held, lower)
 	r.setStatus(work, work.Generation, status, false)
 	return recheck
 }

@@ -8,8 +8,16 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/workwire/workwire/pkg/agent/internal/order"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
+
+// PlaceOf returns the place that an object on the cluster has by its annotations.
+func PlaceOf(live *unstructured.Unstructured) order.Item {
+	var m Manifest
+	_ = m.readOrder(live) // what is invalid was not applied
+	return order.Item{Hook: m.Hook, Wave: m.Wave}
+}
 
 // readOrder sets Wave and Hook as the annotations say, and returns why they are invalid. An invalid wave counts as 0.
 func (m *Manifest) readOrder(desired *unstructured.Unstructured) error {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/workwire/workwire/pkg/agent/internal/order"
 	"github.com/workwire/workwire/pkg/agent/internal/strategy"
 	"github.com/workwire/workwire/pkg/agent/internal/strategy/strategytest"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
@@ -43,6 +44,9 @@ func TestParseOrder(t *testing.T) {
 			m := strategy.Parse(nil, spec, strategytest.Mapping)[0]
 			if m.Wave != c.wave || m.Hook != c.hook || strategytest.ErrorText(m.Err) != c.err {
 				t.Errorf("wave %d, hook %q, error %q", m.Wave, m.Hook, strategytest.ErrorText(m.Err))
+			}
+			if place := (order.Item{Hook: c.hook, Wave: c.wave}); c.err == "" && strategy.PlaceOf(m.Desired) != place {
+				t.Errorf("on the cluster it has the place %v", strategy.PlaceOf(m.Desired))
 			}
 		})
 	}

@@ -48,7 +48,7 @@ const (
 )
 
 // WaveAnnotationKey on a manifest has the integer of its wave, 0 without it: the objects of a wave are applied once those of all
-// lower ones are ready.
+// lower ones are ready, and removed once those of all higher ones are gone.
 const WaveAnnotationKey = "workwire.dev/wave"
 
 // HookAnnotationKey on the manifest of a Job has it run once for each spec of the work: with HookBefore before all other objects,

@@ -372,12 +372,12 @@ func TestKindGoes(t *testing.T) {
 	if got := asJSON(t, s.get(things[0].Ref).Object["status"]); got != `{"a":1}` {
 		t.Errorf("the status of a kind without a subresource for it is %s", got)
 	}
-	gone := s.applier.Remove(t.Context(), []plan.Removal{{Ref: definition[0].Ref}}, s.owner.UID)[0]
+	gone := s.applier.Remove(t.Context(), []plan.Removal{{Ref: definition[0].Ref}}, false, s.owner.UID)[0]
 	if gone.Err != nil || gone.Gone || gone.Step != plan.Delete {
 		t.Errorf("removing a definition: %+v", gone)
 	}
 	for gone := false; !gone; {
-		outcome := s.applier.Remove(t.Context(), []plan.Removal{{Ref: things[0].Ref}}, s.owner.UID)[0]
+		outcome := s.applier.Remove(t.Context(), []plan.Removal{{Ref: things[0].Ref}}, false, s.owner.UID)[0]
 		if outcome.Err != nil {
 			t.Fatal(outcome.Err)
 		}

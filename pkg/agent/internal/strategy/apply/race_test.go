@@ -166,7 +166,7 @@ func TestTwoWorksShareByFieldManager(t *testing.T) {
 		if exists := s.exists(ref); !exists {
 			t.Error("it is gone too early")
 		}
-		if removed := s.applier.Remove(t.Context(), []plan.Removal{{Ref: ref}}, owner.UID)[0]; removed.Err != nil {
+		if removed := s.applier.Remove(t.Context(), []plan.Removal{{Ref: ref}}, false, owner.UID)[0]; removed.Err != nil {
 			t.Error(removed.Err)
 		}
 	}

@@ -10,85 +10,131 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/workwire/workwire/pkg/agent/internal/object"
+	"github.com/workwire/workwire/pkg/agent/internal/order"
+	"github.com/workwire/workwire/pkg/agent/internal/strategy"
 	"github.com/workwire/workwire/pkg/agent/internal/strategy/plan"
 )
 
 // RemovalOutcome is the result of one [plan.Removal].
 type RemovalOutcome struct {
-	// Step is the last step: Forget, DropOwner, Delete or Await.
+	// Step is the last step: Forget, DropOwner, Delete, Await or Hold; LookUp if the object could not be read.
 	Step plan.RemovalStep
 	// Gone reports that nothing is left to do. Otherwise the object still exists: it is being
-	// deleted, or Err is set.
+	// deleted, it is held, or Err is set.
 	Gone bool
 	// Err is nil unless a request failed.
 	Err error
 }
 
-// Remove removes objects as [plan.NextRemoval] decides, in parallel, and returns one outcome for
-// each, in their order. Owner is the uid of the AppliedManifestWork whose objects they are. Objects
-// are deleted in the background, guarded by uid and resourceVersion. A removal that is neither Gone
-// nor failed must be passed to Remove again when its object changes, until it is Gone.
-func (a *Applier) Remove(ctx context.Context, removals []plan.Removal, owner types.UID) []RemovalOutcome {
-	outcomes := make([]RemovalOutcome, len(removals))
-	var group sync.WaitGroup
-	turns := make(chan struct{}, parallelPerCall)
+// Remove removes objects of a work as [plan.NextRemoval] and [plan.HoldRemovals] decide, those of one place in parallel, and returns
+// one outcome for each, in their order. Owner is the uid of the AppliedManifestWork whose objects they are, ordered reports
+// whether it has an order. Objects are deleted in the background, guarded by uid and resourceVersion. Removals must be passed to
+// Remove again when an object changes or a failure is to be tried again, until all are Gone.
+func (a *Applier) Remove(ctx context.Context, removals []plan.Removal, ordered bool, owner types.UID) []RemovalOutcome {
+	n := len(removals)
+	r := &removing{Applier: a, removals: removals, owner: owner, turns: make(chan struct{}, parallelPerCall),
+		lives: make([]object.Live, n), steps: make([]plan.RemovalStep, n), places: make([]order.Item, n), outcomes: make([]RemovalOutcome, n)}
+	for i := range removals {
+		r.found(i, a.config.Cache.Get(removals[i].Ref), false)
+	}
+	r.each(ctx, func(i int) bool { return r.steps[i] == plan.LookUp }, r.lookUp)
+	var next []plan.RemovalStep
+	for again := true; again; {
+		next = plan.HoldRemovals(removals, r.steps, r.places, ordered)
+		again = r.each(ctx, func(i int) bool { return next[i] == plan.Delete || next[i] == plan.DropOwner }, r.remove)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	for i, removal := range removals {
-		live := a.config.Cache.Get(removal.Ref)
-		step := plan.NextRemoval(removal, live, false, owner)
-		if step == plan.Forget || step == plan.Await {
-			outcomes[i] = RemovalOutcome{Step: step, Gone: step == plan.Forget}
+		if r.outcomes[i].Step == "" {
+			r.outcomes[i] = RemovalOutcome{Step: next[i], Gone: next[i] == plan.Forget}
+		}
+		if r.outcomes[i].Gone {
+			delete(a.normalized, normalizedKey{ref: removal.Ref, owner: owner})
+		}
+	}
+	return r.outcomes
+}
+
+// removing is one call of Remove, with what is known of each object.
+type removing struct {
+	*Applier
+	removals []plan.Removal
+	owner    types.UID
+	turns    chan struct{}
+	lives    []object.Live
+	steps    []plan.RemovalStep
+	places   []order.Item
+	outcomes []RemovalOutcome // without a Step: not tried yet
+}
+
+// found notes what is known of object i.
+func (r *removing) found(i int, live object.Live, complete bool) {
+	r.lives[i], r.steps[i] = live, plan.NextRemoval(r.removals[i], live, complete, r.owner)
+	if live.Object != nil {
+		r.places[i] = strategy.PlaceOf(live.Object)
+	}
+}
+
+// each does something for those of the objects not tried yet that are due, in parallel, and reports whether there are any.
+func (r *removing) each(ctx context.Context, due func(int) bool, do func(context.Context, *requests, int)) (found bool) {
+	var group sync.WaitGroup
+	defer group.Wait()
+	for i, removal := range r.removals {
+		if removal.Later || r.outcomes[i].Step != "" || !due(i) {
 			continue
 		}
-		release, err := a.acquire(ctx, turns)
+		found = true
+		release, err := r.acquire(ctx, r.turns)
 		if err != nil {
-			outcomes[i] = RemovalOutcome{Step: step, Err: fmt.Errorf("remove %s: %w", removal.Ref, err)}
+			r.outcomes[i] = RemovalOutcome{Step: r.steps[i], Err: fmt.Errorf("remove %s: %w", removal.Ref, err)}
 			continue
 		}
 		group.Go(func() {
 			defer release()
-			outcomes[i] = a.remove(ctx, removal, live, owner)
+			do(ctx, &requests{rest: r.config.Client, ref: removal.Ref, manager: r.config.FieldManager}, i)
 		})
 	}
-	group.Wait()
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for i, removal := range removals {
-		if outcomes[i].Gone {
-			delete(a.normalized, normalizedKey{ref: removal.Ref, owner: owner})
-		}
-	}
-	return outcomes
+	return found
 }
 
-// remove carries out the steps of one removal.
-func (a *Applier) remove(ctx context.Context, removal plan.Removal, live object.Live, owner types.UID) RemovalOutcome {
-	r := &requests{rest: a.config.Client, ref: removal.Ref, manager: a.config.FieldManager}
-	complete := false
-	for attempt := 1; ; attempt++ {
-		step := plan.NextRemoval(removal, live, complete, owner)
-		gone := step != plan.Await
+// lookUp reads object i.
+func (r *removing) lookUp(ctx context.Context, requests *requests, i int) {
+	live, err := requests.get(ctx)
+	if err != nil {
+		r.outcomes[i] = RemovalOutcome{Step: plan.LookUp, Err: fmt.Errorf("remove %s: read it: %w", requests.ref, err)}
+		return
+	}
+	r.learn(requests.ref, live.Object)
+	r.found(i, live, true)
+}
+
+// remove carries out the steps for object i, which is known.
+func (r *removing) remove(ctx context.Context, requests *requests, i int) {
+	for attempt := 1; r.outcomes[i].Step == ""; attempt++ {
+		step, gone := r.steps[i], r.steps[i] != plan.Await
 		var err error
 		switch step {
 		case plan.DropOwner:
-			err = a.dropOwner(ctx, r, live, owner)
+			err = r.dropOwner(ctx, requests, r.lives[i], r.owner)
 		case plan.Delete:
-			gone, err = a.delete(ctx, r, live, attempt < maxAttempts)
+			gone, err = r.delete(ctx, requests, r.lives[i], attempt < maxAttempts)
+		}
+		if apierrors.IsNotFound(err) {
+			r.learn(requests.ref, nil)
+			step, gone, err = plan.Forget, true, nil
 		}
 		switch {
-		case apierrors.IsNotFound(err):
-			a.learn(removal.Ref, nil)
-			return RemovalOutcome{Step: plan.Forget, Gone: true}
-		case step != plan.LookUp && err == nil:
-			return RemovalOutcome{Step: step, Gone: gone}
-		case err != nil && (!apierrors.IsConflict(err) || attempt >= maxAttempts):
-			return RemovalOutcome{Step: step, Err: fmt.Errorf("remove %s: %w", removal.Ref, err)}
+		case err == nil:
+			r.outcomes[i] = RemovalOutcome{Step: step, Gone: gone}
+		case apierrors.IsConflict(err) && attempt < maxAttempts: // it is not as it was believed to be
+			r.lookUp(ctx, requests, i)
+		default:
+			r.outcomes[i] = RemovalOutcome{Step: step, Err: fmt.Errorf("remove %s: %w", requests.ref, err)}
 		}
-		// The object is not known, or not as it was believed to be.
-		if live, err = r.get(ctx); err != nil {
-			return RemovalOutcome{Step: step, Err: fmt.Errorf("remove %s: read it: %w", removal.Ref, err)}
-		}
-		complete = true
-		a.learn(removal.Ref, live.Object)
+	}
+	if r.outcomes[i].Gone {
+		r.steps[i] = plan.Forget
 	}
 }
 

@@ -1,6 +1,7 @@
 package apply_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -27,7 +28,7 @@ func (s *spoke) removed(entry plan.Removal, want, requests string) {
 func (s *spoke) remove(entries ...plan.Removal) string {
 	s.t.Helper()
 	var done []string
-	for _, outcome := range s.applier.Remove(s.t.Context(), entries, s.owner.UID) {
+	for _, outcome := range s.applier.Remove(s.t.Context(), entries, true, s.owner.UID) {
 		word := string(outcome.Step)
 		if outcome.Gone {
 			word += " gone"
@@ -99,7 +100,7 @@ func TestRemoveEveryKind(t *testing.T) {
 	for i := range manifests {
 		entries = append(entries, plan.Removal{Ref: manifests[i].Ref})
 	}
-	for i, outcome := range s.applier.Remove(t.Context(), entries, s.owner.UID) {
+	for i, outcome := range s.applier.Remove(t.Context(), entries, false, s.owner.UID) {
 		kind := manifests[i].Meta.Kind
 		if outcome.Err != nil || outcome.Step != plan.Delete && outcome.Step != plan.Await {
 			t.Errorf("%s: %+v", kind, outcome)
@@ -236,4 +237,45 @@ func TestRemoveOrphanThatIsGone(t *testing.T) {
 	entry.Orphan = true
 	s.delete(entry.Ref)
 	s.removed(entry, "Forget gone", "1× PATCH 404")
+}
+
+// The objects of a work go by their waves, the highest first, and cost no request more, whether they are known or not.
+func TestRemoveByWaves(t *testing.T) {
+	s := newSpoke(t)
+	var entries []plan.Removal
+	add := func(name, wave, rest string) {
+		manifests := s.parse(nil, fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"namespace":"NS","name":%q,"annotations":{"workwire.dev/wave":%q}%s}}`, name, wave, rest))
+		s.applied(manifests, "1× POST 201")
+		entries = append(entries, plan.Removal{Ref: manifests[0].Ref})
+	}
+	done := func(want, requests string) {
+		t.Helper()
+		if got := s.remove(entries...); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+		s.wantRequests(requests)
+	}
+	add("lowest", "-1", "")
+	add("held", "2", `,"finalizers":["example.com/hold"]`)
+	add("shared", "-1", "")
+	s.share(entries[2].Ref)
+	add("kept", "-1", "")
+	entries[3].Orphan = true
+	add("highest", "3", "")
+	add("beside", "2", "")
+	done("Hold, Delete, Hold, DropOwner gone, Delete gone, Delete gone", "3× DELETE 200, 1× PATCH 200")
+	done("Hold, Await, Hold, Forget gone, Forget gone, Forget gone", "2× GET 404")
+	entries = entries[:3]
+	s.restart()
+	done("Hold, Await, Hold", "3× GET 200")
+	entries[1].Later = true // not read, so that its wave is not known
+	s.restart()
+	done("Hold, LookUp, Hold", "2× GET 200")
+	entries[1].Later = false
+	s.patchOnly(entries[1].Ref, "other", `{"metadata":{"finalizers":null}}`)
+	s.cache.Learn(entries[1].Ref, nil)
+	done("Delete gone, Forget gone, DropOwner gone", "1× DELETE 200, 1× GET 404, 1× PATCH 200")
+	if !s.exists(entries[2].Ref) {
+		t.Error("what another work has, too, is gone")
+	}
 }

@@ -3,7 +3,8 @@
 //
 // [Next] compares a manifest with the live object, as far as it is known, and returns the next
 // [Step]: nothing, a read or one write. [Recover] decides what follows a write that failed.
-// [NextRemoval] is the counterpart for objects that have to be removed.
+// [NextRemoval] is the counterpart for objects that have to be removed, and [HoldRemovals] has
+// them wait for each other.
 //
 // # Update
 //

@@ -1,10 +1,15 @@
 package plan
 
 import (
+	"math"
+	"slices"
+
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/workwire/workwire/pkg/agent/internal/object"
+	"github.com/workwire/workwire/pkg/agent/internal/order"
 	"github.com/workwire/workwire/pkg/agent/internal/strategy/ownership"
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
 
 // Removal is an object that has to be removed. That is the one with a reference to the owner, whatever UID was recorded: an
@@ -17,6 +22,8 @@ type Removal struct {
 	// OwnedOnly leaves an orphan alone that has no reference to the owner, and so keeps the agent's
 	// label on it.
 	OwnedOnly bool
+	// Later leaves the object as it is for now. Others may wait for it all the same.
+	Later bool
 }
 
 // RemovalStep is the next action for a [Removal].
@@ -34,6 +41,8 @@ const (
 	Delete RemovalStep = "Delete"
 	// Await its deletion, which has begun.
 	Await RemovalStep = "Await"
+	// Hold it until objects of higher places are gone, see [HoldRemovals].
+	Hold RemovalStep = "Hold"
 )
 
 // NextRemoval returns the next step of a removal. Complete reports that live was just read, so that
@@ -67,4 +76,30 @@ func NextRemoval(r Removal, live object.Live, complete bool, owner types.UID) Re
 	default:
 		return Delete
 	}
+}
+
+// HoldRemovals returns the next steps of the removals of a work, so that the highest place goes first: steps, those of [NextRemoval],
+// with Hold for what waits until all that is to be deleted at a higher place is gone. An orphan neither waits nor is waited for,
+// and what the work does not own alone is not waited for. If the work has an order, all wait for an object that could not be read: it may have the highest place.
+func HoldRemovals(removals []Removal, steps []RemovalStep, places []order.Item, ordered bool) []RemovalStep {
+	top := order.Item{Hook: workv1.HookBefore, Wave: math.MinInt}
+	for i, step := range steps {
+		place := places[i]
+		switch {
+		case step == LookUp && ordered && !removals[i].Orphan:
+			place = order.Item{Hook: workv1.HookAfter, Wave: math.MaxInt}
+		case step != Delete && step != Await:
+			continue
+		}
+		if order.Compare(place, top) > 0 {
+			top = place
+		}
+	}
+	steps = slices.Clone(steps)
+	for i, step := range steps {
+		if (step == Delete || step == DropOwner && !removals[i].Orphan) && order.Compare(places[i], top) < 0 {
+			steps[i] = Hold
+		}
+	}
+	return steps
 }
