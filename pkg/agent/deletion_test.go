@@ -3,6 +3,7 @@ package agent_test
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 
@@ -10,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/workwire/workwire/pkg/agent"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workclientv1 "github.com/workwire/workwire/pkg/client/clientset/versioned/typed/work/v1"
 	"github.com/workwire/workwire/pkg/wire"
@@ -72,6 +74,33 @@ func TestObjectThatCanNotBeDeletedStaysRecorded(t *testing.T) {
 	w.Gone(works, "web")
 	if _, err := w.cluster.CoreV1().ConfigMaps(w.namespace).Get(w.Context(), "a", metav1.GetOptions{}); err == nil {
 		t.Error("the work is gone and the ConfigMap is not")
+	}
+}
+
+// While an object of a deleted work waits for a finalizer, those that are gone are neither read nor recorded again at each change of it.
+func TestGoneObjectsAreNotLookedForAgain(t *testing.T) {
+	w := newWorld(t)
+	works := w.source("hub1")
+	log := &kit.Log{}
+	w.agent(func(c *agent.Config) { c.Logger = log.Logger() })
+	w.deploy(works, "web", configMap("free", "1"), held(configMap("held", "1")))
+	w.requests.Take()
+	w.Delete(works, "web")
+	w.deleting(works, "web", "ConfigMap "+w.namespace+"/held waits for its finalizers test.workwire.dev/hold")
+	w.patch("held", `{"data":{"k":"2"}}`)
+	w.patch("held", `{"metadata":{"finalizers":null}}`)
+	w.Gone(works, "web")
+	if got := w.requests.Counts(kit.Named("free")); !maps.Equal(got, map[string]int{"delete configmaps": 1}) {
+		t.Errorf("requests about the object that was gone at once: %v", got)
+	}
+	removed := 0
+	for _, line := range log.Lines() {
+		if strings.Contains(line, "removed an object") && strings.Contains(line, w.namespace+"/free") {
+			removed++
+		}
+	}
+	if removed != 1 {
+		t.Errorf("it was removed %d times", removed)
 	}
 }
 

@@ -1,6 +1,9 @@
 package reconcile
 
 import (
+	"slices"
+
+	"github.com/workwire/workwire/pkg/agent/internal/applied"
 	"github.com/workwire/workwire/pkg/agent/internal/inbox"
 	"github.com/workwire/workwire/pkg/agent/internal/object"
 	"github.com/workwire/workwire/pkg/agent/internal/pods"
@@ -63,6 +66,14 @@ func (h *history) markGone(ref object.Ref) {
 		h.gone = map[object.Ref]struct{}{}
 	}
 	h.gone[ref] = struct{}{}
+}
+
+// left returns the resources without those of which only the intent is known, and that are known to be gone.
+func (h *history) left(resources []applied.Resource) []applied.Resource {
+	return slices.DeleteFunc(resources, func(res applied.Resource) bool {
+		_, gone := h.gone[res.Ref]
+		return gone && res.UID == ""
+	})
 }
 
 // lastApplied finds the manifests that were last applied for a work. The history keeps only the

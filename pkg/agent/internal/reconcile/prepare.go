@@ -147,10 +147,7 @@ func (rec *reconciliation) droppedResources() (dropped []applied.Resource, undec
 	if err != nil {
 		rec.logger.Warn(intentUnreadable, "appliedManifestWork", rec.known.Name, "error", err)
 	}
-	for _, res := range applied.Dropped(resources, rec.tracked) {
-		if _, gone := rec.history().gone[res.Ref]; gone && res.UID == "" {
-			continue
-		}
+	for _, res := range rec.history().left(applied.Dropped(resources, rec.tracked)) {
 		if slices.ContainsFunc(rec.manifests, func(m strategy.Manifest) bool { return mayBe(&m, res) }) {
 			undecided = append(undecided, res.Ref)
 		} else {

@@ -31,6 +31,9 @@ func (r *Reconciler) remove(ctx context.Context, logger *slog.Logger, e *entry, 
 	account, _ := executor.AccountOf(work.Spec.Executor)
 	r.watch(e, interest{objects: e.interest.objects, account: account})
 	if amw, exists := r.Applied.Get(e.name); exists {
+		if amw.DeletionTimestamp == nil {
+			e.history.gone = nil // a spec that was not applied to the end may have made them again
+		}
 		recheck := r.reportRemoving(ctx, logger, e, work, amw)
 		deleting, err := r.Applied.Delete(ctx, amw)
 		if err != nil && !apierrors.IsNotFound(err) {
@@ -62,6 +65,7 @@ func (r *Reconciler) removeResources(ctx context.Context, logger *slog.Logger, e
 	if err != nil {
 		logger.Warn(intentUnreadable, "appliedManifestWork", amw.Name, "error", err)
 	}
+	resources = e.history.left(resources)
 	removals := r.removeObjects(ctx, &e.history, resources, spec, amw)
 	var pending []applied.Resource
 	base := audit.Record{
@@ -73,6 +77,7 @@ func (r *Reconciler) removeResources(ctx context.Context, logger *slog.Logger, e
 		}
 		switch {
 		case outcome.Gone:
+			e.history.markGone(resources[i].Ref)
 			logger.Info("removed an object", "object", resources[i].Ref)
 			continue
 		case removals.waiting[i], outcome.Step == plan.Hold:
