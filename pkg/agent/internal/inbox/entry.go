@@ -51,7 +51,7 @@ type Entry struct {
 	// Sealed reports whether Spec arrived sealed. It is then not in clear on disk, and no hash of it is
 	// sent to anybody.
 	Sealed bool
-	// Received is when Spec arrived; zero if it did before the agent started.
+	// Received is when Spec arrived, or the deletion; zero if it did before the agent started.
 	Received time.Time
 }
 

@@ -231,7 +231,11 @@ func (b *Inbox) putDeletion(current *work, in *wire.Spec, verdict Verdict) {
 	switch {
 	case verdict == Deletion:
 		b.own(current.entry.Key)
-		b.save(deletedEntry(current.entry, in))
+		e := deletedEntry(current.entry, in)
+		if current.entry.Deleting == nil {
+			e.Received = time.Now()
+		}
+		b.save(e)
 	case verdict == Held:
 		b.save(heldEntry(current.entry, in, workv1.ReasonSourceIdentityChanged))
 		b.disown(in, verdict)

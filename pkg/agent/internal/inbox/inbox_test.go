@@ -203,7 +203,9 @@ func TestLifeOfAWork(t *testing.T) {
 func TestDeletionHasTheSourcesGeneration(t *testing.T) {
 	b := watch(nil)
 	b.put(t, spec("a", 5), inbox.Added, keyOf("a"))
+	applied := b.get(t, keyOf("a")).Received
 	b.put(t, spec("a", 2, deleting), inbox.Deletion, keyOf("a"))
+	deleted := b.get(t, keyOf("a")).Received
 	if e := b.get(t, keyOf("a")); e.Generation != 2 || e.Meta.Generation != 2 {
 		t.Errorf("generation is %d and %d, want the deletion's, 2", e.Generation, e.Meta.Generation)
 	}
@@ -212,6 +214,9 @@ func TestDeletionHasTheSourcesGeneration(t *testing.T) {
 	b.put(t, later, inbox.Deletion, keyOf("a"))
 	if e := b.get(t, keyOf("a")); e.Generation != 6 || !e.Deleting.Time.Equal(dusk) {
 		t.Errorf("held is generation %d, deleted at %v; want 6, at the first time", e.Generation, e.Deleting)
+	}
+	if again := b.get(t, keyOf("a")).Received; !deleted.After(applied) || !again.Equal(deleted) {
+		t.Errorf("the spec came at %v, the deletion at %v, and again at %v", applied, deleted, again)
 	}
 }
 
