@@ -93,7 +93,7 @@ func (o *options) sections() []command.Section {
 		{Title: "The hub", Bind: func(fs *pflag.FlagSet) {
 			fs.StringVar(&o.source, "source-id", o.source, "id of this hub as a source of works, the same for all replicas and forever; a-z, 0-9 and - (required)")
 			o.kube.AddFlags(fs)
-			fs.IntVar(&o.workers, "workers", o.workers, "number of finalizers, and of statuses, that are written at a time, 1 to 1024")
+			fs.IntVar(&o.workers, "workers", o.workers, "number of finalizers, of statuses, and of works of replica sets, that are written at a time, 1 to 1024; fewer while writes wait for each other")
 			fs.DurationVar(&o.pendingDelay, "pending-delay", o.pendingDelay, "how long a work may go without an answer of its cluster before its condition Delivered says why, at least 1ms; an answer within it costs no request more")
 			fs.BoolVar(&o.readiness, "report-readiness", o.readiness, "have agents report whether the objects of a work are ready, unless its annotation workwire.dev/report-readiness is false; "+
 				"false: only where that is true, and other works are applied with their readiness not watched")

@@ -123,9 +123,8 @@ type Config struct {
 	// RequestTimeout is how long a request to the API server may take, except for watches, at least
 	// 1ms; default 70s: the API server itself ends requests after a minute.
 	RequestTimeout time.Duration
-	// Workers is the number of finalizers, of statuses, and of works of replica sets, that are written at a time; default 16. Of statuses
-	// and works fewer, but 2, while they take more than twice as long as the fastest, and less of what a rollout
-	// writes while somebody changes works by hand (package pace).
+	// Workers is the number of finalizers, of statuses of works that replica sets have made, of those of other works, and of works of replica
+	// sets, that are written at a time; default 16. Of all but finalizers fewer while writes wait for each other (package pace).
 	Workers int
 	// Joining lets clusters join over the broker (docs/join.md); it needs ControllerClusters. Default: none can.
 	Joining *Joining

@@ -4,8 +4,9 @@
 // way to what people change by hand.
 //
 //	lane := gate.NewLane(16)
-//	place, err := lane.Enter(ctx, false)
-//	place.Write(func() { … })
+//	place, err := lane.Enter(ctx, owner)
+//	place.Write(func() bool { … })
+//	place.Leave()
 package pace
 
 import "time"
@@ -23,12 +24,15 @@ const (
 	window, first = 4096, 32
 	// weight is the part that the last write has in the average.
 	weight = 1.0 / 16
+	// crowded is how many writes in a row must be fast until they do not wait for each other.
+	crowded = 128
 )
 
 // Limit is how many writes may be under way. It is not safe for concurrent use; a [Lane] is.
 type Limit struct {
 	most             int
 	allowed          float64
+	crowded          int     // writes until nothing says any more that they wait for each other
 	count            int     // of writes in this window
 	fastest, average float64 // of what the writes of this window took, in seconds
 }
@@ -41,8 +45,12 @@ func New(most int) *Limit {
 // Allowed returns how many writes may be under way, from 1 to most.
 func (l *Limit) Allowed() int { return int(l.allowed) }
 
-// Took says how long a write took that has ended, whether or not it failed.
-func (l *Limit) Took(took time.Duration) {
+// Crowded reports whether writes wait for each other: some of the last that were under way together took too long.
+func (l *Limit) Crowded() bool { return l.crowded > 0 }
+
+// Took says how long a write took that has ended, whether or not it failed, and whether as many as allowed were under way until then. What
+// few writes take says nothing about more of them.
+func (l *Limit) Took(took time.Duration, full bool) {
 	seconds := took.Seconds()
 	if l.count == 0 {
 		l.fastest, l.average = seconds, seconds
@@ -50,18 +58,24 @@ func (l *Limit) Took(took time.Duration) {
 	l.count++
 	l.fastest = min(l.fastest, seconds)
 	l.average += (seconds - l.average) * weight
-	// By one up or down for as many writes as are under way together, so that it follows what it did itself.
-	step := 1 / l.allowed
-	if l.average > slow*l.fastest {
-		step = -step
-	}
 	switch {
 	case l.count < first:
 		l.allowed = fewest
 	case l.count == window:
 		l.count = 0
+	case !full:
+		return
 	default:
-		l.allowed += step
+		// By one up or down for as many writes as are under way together, so that it follows what it did itself.
+		step := 1 / l.allowed
+		if l.average > slow*l.fastest {
+			step = -step
+		}
+		if l.allowed += step; step < 0 {
+			l.crowded = crowded
+		} else if l.crowded > 0 {
+			l.crowded--
+		}
 	}
 	l.allowed = min(max(l.allowed, fewest), float64(l.most))
 }

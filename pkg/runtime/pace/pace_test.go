@@ -3,6 +3,7 @@ package pace_test
 import (
 	"context"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -43,10 +44,10 @@ func (s server) fill(limit *pace.Limit, n int, random *rand.Rand) (took time.Dur
 				next = i
 			}
 		}
-		w := underWay[next]
+		w, full := underWay[next], len(underWay) >= limit.Allowed()
 		underWay = append(underWay[:next], underWay[next+1:]...)
 		now = w.ended
-		limit.Took(w.ended - w.began)
+		limit.Took(w.ended-w.began, full)
 		done++
 	}
 	return now, together
@@ -98,12 +99,26 @@ func TestLimitFollows(t *testing.T) {
 func TestLimitOfOne(t *testing.T) {
 	limit := pace.New(1)
 	for range 100 {
-		limit.Took(time.Millisecond)
+		limit.Took(time.Millisecond, true)
 		if limit.Allowed() != 1 {
 			t.Fatalf("%d are allowed", limit.Allowed())
 		}
 	}
 }
+
+// write has a write done in its turn.
+func write(t *testing.T, lane *pace.Lane, owner string, do func()) {
+	t.Helper()
+	place, err := lane.Enter(t.Context(), owner)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	defer place.Leave()
+	place.Write(func() bool { do(); return true })
+}
+
+func sleep(d time.Duration) func() { return func() { time.Sleep(d) } }
 
 // TestGate: as many pass together as the limit allows, also when it changes, and whoever does not wait any longer takes no place.
 func TestGate(t *testing.T) { synctest.Test(t, testGate) }
@@ -116,12 +131,7 @@ func testGate(t *testing.T) {
 		for range 2 * most {
 			all.Go(func() {
 				for range 100 {
-					place, err := gate.Enter(t.Context(), false)
-					if err != nil {
-						t.Error(err)
-						return
-					}
-					place.Write(func() { time.Sleep(took) })
+					write(t, gate, "fleet.web", sleep(took))
 				}
 			})
 		}
@@ -131,7 +141,7 @@ func testGate(t *testing.T) {
 		var taken []*pace.Place
 		for len(taken) <= most {
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-			place, err := gate.Enter(ctx, false)
+			place, err := gate.Enter(ctx, "fleet.web")
 			cancel()
 			if err != nil {
 				break
@@ -159,154 +169,182 @@ func TestHangingWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const most = 8
 		gate, began := new(pace.Gate).NewLane(most), time.Now()
-		write := func(takes time.Duration) {
-			place, err := gate.Enter(t.Context(), false)
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			place.Write(func() { time.Sleep(takes) })
-		}
 		var hanging sync.WaitGroup
 		for range most - 1 {
-			hanging.Go(func() { write(time.Minute) })
+			hanging.Go(func() { write(t, gate, "fleet.web", sleep(time.Minute)) })
 		}
 		synctest.Wait()
-		write(time.Millisecond) // after four pairs
+		write(t, gate, "fleet.web", sleep(time.Millisecond)) // after four pairs
 		if waited := time.Since(began); waited > most/2*pace.Patience {
 			t.Errorf("a write has waited for %s", waited)
 		}
 		hanging.Wait()
 		began = time.Now()
 		for range 2 { // as many as at first
-			hanging.Go(func() { write(pace.Patience / 2) })
+			hanging.Go(func() { write(t, gate, "fleet.web", sleep(pace.Patience/2)) })
 		}
 		synctest.Wait()
-		if write(time.Millisecond); time.Since(began) < pace.Patience/2 {
+		if write(t, gate, "fleet.web", sleep(time.Millisecond)); time.Since(began) < pace.Patience/2 {
 			t.Errorf("a third write is under way after %s", time.Since(began))
 		}
 		hanging.Wait()
 	})
 }
 
-// TestGiveWay: what people change by hand does not wait for the backlog, which waits for it, and is then written one by one, its lanes in
-// turns, until nobody has changed anything for a while.
+// TestOwnersTakeTurns: the only write of one owner waits for one of another that has many.
+func TestOwnersTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lane := new(pace.Gate).NewLane(1)
+		var order []string
+		var all sync.WaitGroup
+		for _, owner := range []string{"large", "large", "large", "large", "small"} {
+			all.Go(func() {
+				write(t, lane, owner, func() {
+					order = append(order, owner)
+					time.Sleep(time.Millisecond)
+				})
+			})
+			synctest.Wait()
+		}
+		all.Wait()
+		if got := strings.Join(order, " "); got != "large large small large large" {
+			t.Errorf("written: %s", got)
+		}
+	})
+}
+
+// busy is a backlog of two lanes on a server that does so many writes at once, each in about 5 ms.
+type busy struct {
+	lanes   [2]*pace.Lane
+	stop    func() // and wait
+	mu      sync.Mutex
+	random  *rand.Rand
+	running int
+	most    int    // guarded by mu: running together since look
+	began   [2]int // guarded by mu: by lane, since look
+}
+
+const busyTook = 5 * time.Millisecond
+
+func newBusy(t *testing.T, atOnce int) *busy {
+	gate, cores := &pace.Gate{}, make(chan struct{}, atOnce)
+	b := &busy{lanes: [2]*pace.Lane{gate.NewLane(16), gate.NewLane(16)}, random: rand.New(rand.NewPCG(1, 2))}
+	ctx, cancel := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	for i, lane := range b.lanes {
+		for range 32 {
+			all.Go(func() {
+				for ctx.Err() == nil {
+					write(t, lane, "fleet.web", func() {
+						b.mu.Lock()
+						b.running++
+						b.most = max(b.most, b.running)
+						b.began[i]++
+						b.mu.Unlock()
+						cores <- struct{}{}
+						b.mu.Lock()
+						took := time.Duration(float64(busyTook) * (0.8 + 0.4*b.random.Float64()))
+						b.mu.Unlock()
+						time.Sleep(took)
+						<-cores
+						b.mu.Lock()
+						b.running--
+						b.mu.Unlock()
+					})
+				}
+			})
+		}
+	}
+	b.stop = func() { cancel(); all.Wait() }
+	return b
+}
+
+// look returns how many writes have run together at most, and how many have begun, for so long.
+func (b *busy) look(d time.Duration) (most int, began [2]int) {
+	b.mu.Lock()
+	b.most, b.began = b.running, [2]int{}
+	b.mu.Unlock()
+	time.Sleep(d)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.most, b.began
+}
+
+// TestGiveWay: where writes wait for each other, none of the backlog begins while somebody changes something by hand, and then its lanes write one by
+// one in turns, until nobody has changed anything for a while; what was changed by hand does not wait.
 func TestGiveWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const most, took = 4, 10 * time.Millisecond
-		gate, began := new(pace.Gate), time.Now()
-		lanes := []*pace.Lane{gate.NewLane(most), gate.NewLane(most)}
-		var mu sync.Mutex
-		type write struct {
-			lane     int
-			at, ends time.Duration
+		b := newBusy(t, 1)
+		defer b.stop()
+		time.Sleep(10 * time.Second)
+		before, _ := b.look(time.Second)
+		if before < 4 || before > 12 {
+			t.Errorf("%d writes are under way before, want few, but 2 of each lane", before)
 		}
-		var all []write // of the backlog, in the order in which they began
-		ctx, cancel := context.WithCancel(t.Context())
-		var running sync.WaitGroup
-		for i, lane := range lanes {
-			for range 2 * most {
-				running.Go(func() {
-					for {
-						place, err := lane.Enter(ctx, false)
-						if err != nil {
-							return
-						}
-						place.Write(func() {
-							mu.Lock()
-							at := time.Since(began)
-							all = append(all, write{i, at, at + took})
-							mu.Unlock()
-							time.Sleep(took)
-						})
-					}
-				})
-			}
+		edited := time.Now()
+		b.lanes[0].GiveWay()
+		if _, began := b.look(pace.Pause / 2); began != [2]int{} {
+			t.Errorf("%v writes of the backlog began after the change", began)
 		}
-		together := func(from, to time.Duration) (most int, lanes [2]int) {
-			mu.Lock()
-			defer mu.Unlock()
-			for _, w := range all {
-				n := 0
-				for _, o := range all {
-					if o.at <= w.at && w.at < o.ends {
-						n++
-					}
-				}
-				if from < w.at && w.at < to {
-					most = max(most, n)
-					lanes[w.lane]++
-				}
-			}
-			return most, lanes
+		if write(t, b.lanes[1], "", sleep(0)); time.Since(edited) > pace.Pause {
+			t.Errorf("what was changed by hand has waited until %v after the change", time.Since(edited))
 		}
+		b.lanes[0].GiveWay() // no second pause
+		time.Sleep(time.Until(edited.Add(pace.Pause + busyTook)))
+		most, began := b.look(5 * time.Second)
+		if want := int(5 * time.Second / busyTook / 2); most != 1 || min(began[0], began[1]) < want*9/10 || max(began[0], began[1])-min(began[0], began[1]) > 1 {
+			t.Errorf("then %d at a time, %v of the lanes, want one, and about %d of each", most, began, want)
+		}
+		time.Sleep(time.Until(edited.Add(pace.Pause + pace.Attended)))
+		if after, _ := b.look(time.Second); after < 4 || after > before+2 {
+			t.Errorf("%d writes are under way when nobody is there any more, %d before", after, before)
+		}
+	})
+}
+
+// TestNoNeedToGiveWay: where writes do not wait for each other, nobody else waits for them, and they wait for nobody.
+func TestNoNeedToGiveWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBusy(t, 64)
+		defer b.stop()
 		time.Sleep(time.Second)
-		if n, _ := together(0, time.Second); n != 2*most {
-			t.Errorf("%d writes were under way before, want %d", n, 2*most)
+		_, before := b.look(time.Second)
+		b.lanes[0].GiveWay()
+		if most, after := b.look(time.Second); most != 32 || after[0] < before[0]*95/100 {
+			t.Errorf("%d are under way, %v have begun in a second; want 32, and as many as before, %v", most, after, before)
 		}
-		edited := time.Since(began)
-		for range 3 { // only the first one has all wait
-			lanes[0].GiveWay()
-			time.Sleep(took)
-		}
-		place, err := lanes[1].Enter(t.Context(), true)
-		if err != nil || time.Since(began) > edited+4*took {
-			t.Errorf("by hand: %v, after %v", err, time.Since(began)-edited)
-		}
-		place.Write(func() { time.Sleep(took) })
-		last := edited + 2*took
-		time.Sleep(pace.Attended + time.Second)
-		if n, _ := together(edited, edited+pace.Pause); n != 0 {
-			t.Errorf("%d writes of the backlog at a time began after the change", n)
-		}
-		n, turns := together(edited+pace.Pause, last+pace.Attended)
-		if n != 1 || turns[0] < 400 || max(turns[0], turns[1])-min(turns[0], turns[1]) > 1 {
-			t.Errorf("then %d at a time, %v of the lanes; want one, and as many of each", n, turns)
-		}
-		if n, _ := together(last+pace.Attended, time.Since(began)); n != 2*most {
-			t.Errorf("and %d at last, want %d", n, 2*most)
-		}
-		cancel()
-		running.Wait()
 	})
 }
 
 // TestGiveWayAgain: however much is changed by hand, and however long the writes about that take, the backlog is written half of the time;
-// what hangs holds nobody up.
+// what takes long in one lane holds nobody up.
 func TestGiveWayAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		b := newBusy(t, 1)
+		time.Sleep(10 * time.Second)
 		const lasts = 10 * time.Second
-		lane, began, n := new(pace.Gate).NewLane(4), time.Now(), 0
-		write := func(byHand bool, takes time.Duration) {
-			place, err := lane.Enter(t.Context(), byHand)
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			place.Write(func() { time.Sleep(takes) })
-		}
+		began := time.Now()
 		var others sync.WaitGroup
 		for range 8 {
 			others.Go(func() {
 				for time.Since(began) < lasts {
-					lane.GiveWay()
-					write(true, time.Second)
+					b.lanes[1].GiveWay()
+					write(t, b.lanes[1], "", sleep(time.Second))
 				}
 			})
 		}
 		others.Go(func() {
 			for time.Since(began) < lasts {
-				lane.GiveWay()
+				b.lanes[0].GiveWay()
 				time.Sleep(time.Millisecond)
 			}
 		})
-		others.Go(func() { write(false, time.Minute) })
-		for ; time.Since(began) < lasts; n++ {
-			write(false, time.Millisecond)
+		others.Go(func() { write(t, b.lanes[1], "fleet.hangs", sleep(time.Minute)) })
+		_, n := b.look(lasts)
+		if want := int(lasts / busyTook / 2); n[0]+n[1] < want*9/10 || n[0]+n[1] > want*11/10 {
+			t.Errorf("%v writes in %v, want about %d", n, lasts, want)
 		}
-		if want := int((lasts - pace.Patience) / (2 * time.Millisecond)); n < want*95/100 || n > want*105/100 {
-			t.Errorf("%d writes in %v, want about %d", n, lasts, want)
-		}
+		b.stop()
 		others.Wait()
 	})
 }

@@ -100,7 +100,7 @@ type storeEnded struct {
 func (in storeEnded) apply(d *core, now time.Time) {
 	name, u := in.job.cluster, in.update
 	if u.size >= large {
-		d.cluster(name).storingLarge = false
+		d.cluster(name).storingLarge[isOwned(in.job.owner)] = false
 	}
 	d.ended(name)
 	if in.failed && d.serves(name) {
@@ -147,7 +147,7 @@ func (d *core) beginJobs(now time.Time) {
 			d.stores.end(j)
 			continue
 		}
-		if wait := d.storeWait(j.cluster, &u, now); wait > 0 {
+		if wait := d.storeWait(j, &u, now); wait > 0 {
 			d.stores.putOff(j, u, now.Add(wait))
 			continue
 		}
@@ -176,8 +176,8 @@ func (d *core) askWait(name wire.ClusterName, task *resyncTask, now time.Time) (
 }
 
 const (
-	// large is the size of a status that keeps the store busy for a while. One of a cluster at a time is stored, so
-	// that the statuses of others find the store free.
+	// large is the size of a status that keeps the store busy for a while. One of a cluster at a time is stored, of its works of replica sets
+	// and of its others, so that the statuses of other clusters find the store free.
 	large = 64 << 10
 	// largeWait is how long a large status waits until another write of its cluster may have ended.
 	largeWait = 20 * time.Millisecond
@@ -185,10 +185,11 @@ const (
 
 // storeWait returns how long a status has to wait until its cluster may write to the store: once, newer ones take
 // its turn. A large one also waits until no other large one of its cluster is being stored; [storeEnded] ends that.
-func (d *core) storeWait(name wire.ClusterName, u *statusUpdate, now time.Time) (wait time.Duration) {
+func (d *core) storeWait(j *job[workKey, statusUpdate], u *statusUpdate, now time.Time) (wait time.Duration) {
 	if u.status == nil {
 		return 0
 	}
+	name, owned := j.cluster, isOwned(j.owner)
 	if !u.admitted {
 		u.admitted = true
 		if wait = d.quotas.Reserve(name, quota.Cost{quota.Writes: 1, quota.WrittenBytes: float64(u.size)}, now); wait > 0 {
@@ -200,10 +201,10 @@ func (d *core) storeWait(name wire.ClusterName, u *statusUpdate, now time.Time) 
 		return 0
 	}
 	c := d.cluster(name)
-	if c.storingLarge {
+	if c.storingLarge[owned] {
 		return largeWait
 	}
-	c.storingLarge = true
+	c.storingLarge[owned] = true
 	return 0
 }
 

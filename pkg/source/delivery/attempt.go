@@ -26,6 +26,7 @@ type attemptEnded struct {
 	// refused is why a retry cannot succeed, nil: it may.
 	refused *refusal
 	name    string // of the work, empty if the source does not have it
+	owner   string // its replica set, empty: none
 }
 
 func (in *attemptEnded) apply(d *core, now time.Time) {
@@ -51,7 +52,7 @@ func (in *attemptEnded) apply(d *core, now time.Time) {
 	case in.refused != nil:
 		w.failures, w.refused = 0, in.refused
 		if in.name != "" {
-			storeWanted{w.key, "", statusUpdate{name: in.name, refused: &in.refused.condition}}.apply(d, now)
+			storeWanted{w.key, in.owner, statusUpdate{name: in.name, refused: &in.refused.condition}}.apply(d, now)
 		}
 		w.follow(in)
 		if in.removed != nil && w.removed == in.removed && w.intent == nothing {

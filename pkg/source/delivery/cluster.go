@@ -31,7 +31,7 @@ type clusterRecord struct {
 
 	waiting      int       // bytes of the statuses that wait to be stored
 	owing        bool      // statuses were dropped, for want of room
-	storingLarge bool      // a large status
+	storingLarge [2]bool   // a large status, by isOwned
 	askAgain     time.Time // when the cluster may ask questionBurst times again
 
 	distrust   distrust
@@ -42,7 +42,7 @@ type clusterRecord struct {
 // isEmpty reports whether nothing needs to be remembered of c. The pace of its questions does, until
 // [core.sweep] has found that it is at full burst again.
 func (d *core) isEmpty(c *clusterRecord) bool {
-	return c.works.len() == 0 && c.state == d.state && c.gained.IsZero() && c.underWay == 0 && c.asked == nil && c.waiting == 0 && !c.owing && !c.storingLarge &&
+	return c.works.len() == 0 && c.state == d.state && c.gained.IsZero() && c.underWay == 0 && c.asked == nil && c.waiting == 0 && !c.owing && c.storingLarge == [2]bool{} &&
 		c.askAgain.IsZero() && c.distrust == distrust{} && c.noise == quota.Noise{} && c.divergence == nil
 }
 

@@ -88,7 +88,7 @@ func TestClusterRecord(t *testing.T) {
 		"a publish":       {func(_ *core, c *clusterRecord) { c.underWay++ }, func(_ *core, c *clusterRecord) { c.underWay-- }},
 		"a question":      {func(d *core, _ *clusterRecord) { d.questionWait("a", now) }, func(d *core, _ *clusterRecord) { d.sweep(now.Add(time.Minute)) }},
 		"a status":        {func(d *core, _ *clusterRecord) { d.waits("a", 7) }, func(d *core, _ *clusterRecord) { d.waitsNoMore("a", 7) }},
-		"a large status":  {func(_ *core, c *clusterRecord) { c.storingLarge = true }, func(_ *core, c *clusterRecord) { c.storingLarge = false }},
+		"a large status":  {func(_ *core, c *clusterRecord) { c.storingLarge[1] = true }, func(_ *core, c *clusterRecord) { c.storingLarge[1] = false }},
 		"a gain":          {func(_ *core, c *clusterRecord) { c.gained = now }, lost},
 		"a forgery":       {func(_ *core, c *clusterRecord) { c.distrust.Since = now }, lost},
 		"noise":           {func(_ *core, c *clusterRecord) { c.noise.Since = now }, func(_ *core, c *clusterRecord) { c.noise = quota.Noise{} }},

@@ -28,7 +28,7 @@ type jobs[K comparable, V any] struct {
 	own     *fairqueue.Queue[*job[K, V], wire.ClusterName] // the ready ones without an owner
 	owned   *fairqueue.Nested[*job[K, V], string, wire.ClusterName]
 	due     schedule.Schedule[*job[K, V]]
-	running [2]int // without an owner, and with one
+	running [2]int // by isOwned
 }
 
 // job is what is to be done about a key.
@@ -65,21 +65,20 @@ func (q *jobs[K, V]) add(key K, owner string, cluster wire.ClusterName, value V)
 	j.value, j.hasValue = value, true
 }
 
+// isOwned returns 1 for what has an owner, and 0 for what somebody has changed by hand: the index of what is counted apart.
+func isOwned(owner string) int {
+	if owner == "" {
+		return 0
+	}
+	return 1
+}
+
 // push makes a job ready.
 func (q *jobs[K, V]) push(j *job[K, V]) {
 	if j.owner == "" {
 		q.own.Push(j)
 	} else {
 		q.owned.Push(j)
-	}
-}
-
-// count counts a job that begins or ends.
-func (q *jobs[K, V]) count(j *job[K, V], by int) {
-	if j.owner == "" {
-		q.running[0] += by
-	} else {
-		q.running[1] += by
 	}
 }
 
@@ -97,7 +96,7 @@ func (q *jobs[K, V]) next(now time.Time, limit int) (j *job[K, V], value V) {
 	default:
 		return nil, value
 	}
-	q.count(j, 1)
+	q.running[isOwned(j.owner)]++
 	value, j.value = j.value, value
 	j.hasValue, j.cleared = false, false
 	return j, value
@@ -105,7 +104,7 @@ func (q *jobs[K, V]) next(now time.Time, limit int) (j *job[K, V], value V) {
 
 // end ends a job.
 func (q *jobs[K, V]) end(j *job[K, V]) {
-	q.count(j, -1)
+	q.running[isOwned(j.owner)]--
 	if j.failures = 0; j.hasValue {
 		q.push(j)
 	} else {
@@ -115,7 +114,7 @@ func (q *jobs[K, V]) end(j *job[K, V]) {
 
 // putOff ends a job that did not do what its value says: it is carried out at this time, with what is added until then.
 func (q *jobs[K, V]) putOff(j *job[K, V], value V, at time.Time) {
-	q.count(j, -1)
+	q.running[isOwned(j.owner)]--
 	if j.hasValue {
 		value = q.merge(value, j.value)
 	}

@@ -131,7 +131,7 @@ func (e *Engine) publish(ctx context.Context, a *attempt) {
 		published.Refused = ended.refused.condition.Reason
 	}
 	if work != nil {
-		ended.name = work.Name
+		ended.name, ended.owner = work.Name, ownerOf(work)
 	}
 	e.logPublished(ctx, &published)
 	if !p.more && published.result() != "failed" {

@@ -39,7 +39,7 @@ var errOutdated = errors.New("the work has changed")
 func (c *Controller) writeAll(ctx context.Context, set *workv1alpha1.ManifestWorkReplicaSet, changes []change, s *state) (failed int) {
 	now := c.cfg.Now()
 	due := s.due(changes, now)
-	errs := c.writeParallel(ctx, due, func() bool {
+	errs := c.writeParallel(ctx, workv1alpha1.WorkLabel(controller.KeyOf(set)), due, func() bool {
 		latest, ok := c.sets.Latest(controller.KeyOf(set))
 		return ok && (steered(set, latest) || set.DeletionTimestamp == nil && (c.overriddenOtherwise(set, s) || c.stagedOtherwise(set, s)))
 	})
@@ -110,13 +110,13 @@ func (s *state) due(changes []change, now time.Time) []change {
 	return due
 }
 
-// writeParallel performs the changes and returns the errors of those that it has begun. It stops when ctx ends or outdated returns true.
-func (c *Controller) writeParallel(ctx context.Context, changes []change, outdated func() bool) []error {
+// writeParallel performs the changes of a set and returns the errors of those that it has begun. It stops when ctx ends or outdated returns true.
+func (c *Controller) writeParallel(ctx context.Context, set string, changes []change, outdated func() bool) []error {
 	errs := make([]error, len(changes))
 	var group sync.WaitGroup
 	defer group.Wait()
 	for i, change := range changes {
-		place, err := c.writers.Enter(ctx, false)
+		place, err := c.writers.Enter(ctx, set)
 		if err != nil {
 			return errs
 		}
@@ -126,7 +126,8 @@ func (c *Controller) writeParallel(ctx context.Context, changes []change, outdat
 		}
 		group.Go(func() {
 			var result string
-			place.Write(func() { result, errs[i] = c.write(ctx, change) })
+			defer place.Leave()
+			place.Write(func() bool { result, errs[i] = c.write(ctx, change); return true })
 			if !errors.Is(errs[i], context.Canceled) {
 				c.metrics.works.WithLabelValues(string(change.action), result).Inc()
 			}

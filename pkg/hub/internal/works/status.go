@@ -20,66 +20,83 @@ import (
 // Deleted=True and the work is being deleted. A work that no longer exists is no error. An error
 // asks for a retry.
 func (c *Controller) UpdateStatus(ctx context.Context, s *wire.Status) error {
-	work, ok := c.latest(s.UID)
-	if !ok {
-		c.writes.WithLabelValues("gone").Inc()
-		return nil
-	}
-	status, changed := c.answer(work, s)
-	p := planStatus(work, status, changed)
-	if p.store {
-		if err := c.store(ctx, work, status, int64(s.Generation), nil); err != nil {
-			return err
+	known, err := c.inTurn(ctx, s.UID, func(work *workv1.ManifestWork) (bool, error) {
+		status, changed := c.answer(work, s)
+		p := planStatus(work, status, changed)
+		if p.store {
+			if err := c.store(ctx, work, status, int64(s.Generation), nil); err != nil {
+				return true, err
+			}
+			c.recordEvents(work, status)
+		} else if !p.release {
+			c.writes.WithLabelValues("unchanged").Inc()
 		}
-		c.recordEvents(work, status)
-	} else if !p.release {
-		c.writes.WithLabelValues("unchanged").Inc()
+		if p.release {
+			return true, c.release(ctx, work)
+		}
+		return p.store, nil
+	})
+	if !known {
+		c.writes.WithLabelValues("gone").Inc()
 	}
-	if p.release {
-		return c.release(ctx, work)
-	}
-	return nil
+	return err
 }
 
 // SetCondition sets refused, the reason why the newest spec of a work cannot be published, in the work's
 // status. An error asks for a retry.
 func (c *Controller) SetCondition(ctx context.Context, uid types.UID, refused metav1.Condition) error {
-	work, ok := c.latest(uid)
-	if !ok {
-		return nil
-	}
-	status := work.Status.DeepCopy()
-	if !meta.SetStatusCondition(&status.Conditions, refused) {
-		c.writes.WithLabelValues("unchanged").Inc()
-		return nil
-	}
-	c.warn(work, refused.Reason, refused.Message)
-	if pending, changed := c.pendingStatus(work); changed {
-		status.Delivery = pending.Delivery
-		if delivered := meta.FindStatusCondition(pending.Conditions, workv1.WorkDelivered); delivered != nil {
-			meta.SetStatusCondition(&status.Conditions, *delivered)
+	_, err := c.inTurn(ctx, uid, func(work *workv1.ManifestWork) (bool, error) {
+		status := work.Status.DeepCopy()
+		if !meta.SetStatusCondition(&status.Conditions, refused) {
+			c.writes.WithLabelValues("unchanged").Inc()
+			return false, nil
 		}
-	}
-	setReady(work, status, metav1.Now().Rfc3339Copy())
-	return c.store(ctx, work, status, refused.ObservedGeneration, kube.AtVersion(work))
+		c.warn(work, refused.Reason, refused.Message)
+		if pending, changed := c.pendingStatus(work); changed {
+			status.Delivery = pending.Delivery
+			if delivered := meta.FindStatusCondition(pending.Conditions, workv1.WorkDelivered); delivered != nil {
+				meta.SetStatusCondition(&status.Conditions, *delivered)
+			}
+		}
+		setReady(work, status, metav1.Now().Rfc3339Copy())
+		return true, c.store(ctx, work, status, refused.ObservedGeneration, kube.AtVersion(work))
+	})
+	return err
 }
 
 // WriteDelivery writes how far the newest spec of a work has got, unless the status says so. An error
 // asks for a retry.
 func (c *Controller) WriteDelivery(ctx context.Context, uid types.UID) error {
-	work, ok := c.latest(uid)
-	if !ok {
-		return nil
+	_, err := c.inTurn(ctx, uid, func(work *workv1.ManifestWork) (bool, error) {
+		status, changed := c.pendingStatus(work)
+		if !changed {
+			return false, nil
+		}
+		if err := c.store(ctx, work, status, work.Generation, kube.AtVersion(work)); err != nil {
+			return true, err
+		}
+		c.recordEvents(work, status)
+		return true, nil
+	})
+	return err
+}
+
+// inTurn calls write, which reports whether it has written anything, with a work as it is known when its turn has come, see [pace.Gate]. It
+// reports whether there is such a work.
+func (c *Controller) inTurn(ctx context.Context, uid types.UID, write func(*workv1.ManifestWork) (bool, error)) (known bool, err error) {
+	work, known := c.cfg.Cache.LatestByUID(uid)
+	if !known {
+		return false, nil
 	}
-	status, changed := c.pendingStatus(work)
-	if !changed {
-		return nil
+	place, err := c.statuses.Enter(ctx, work.Labels[workv1.ReplicaSetLabelKey])
+	if err != nil {
+		return true, err
 	}
-	if err := c.store(ctx, work, status, work.Generation, kube.AtVersion(work)); err != nil {
-		return err
+	defer place.Leave()
+	if work, known = c.latest(uid); known {
+		place.Write(func() (wrote bool) { wrote, err = write(work); return wrote })
 	}
-	c.recordEvents(work, status)
-	return nil
+	return known, err
 }
 
 // latest returns the work with uid as it was last seen or written here, with its whole status.
@@ -122,22 +139,12 @@ func (c *Controller) AgentAhead(uid types.UID, held wire.Generation) (raised boo
 	return false
 }
 
-// inTurn calls write when it is the turn of a work, see [pace.Gate].
-func (c *Controller) inTurn(ctx context.Context, work *workv1.ManifestWork, write func() error) (err error) {
-	place, err := c.statuses.Enter(ctx, isByHand(work))
-	if err != nil {
-		return err
-	}
-	place.Write(func() { err = write() })
-	return err
-}
-
 // store writes status to work. A status that is derived from the one before it, and not an agent's, has in only
 // [kube.AtVersion]: two hubs may write for a moment, and an agent's status is not sent again.
 func (c *Controller) store(
 	ctx context.Context, work *workv1.ManifestWork, status *workv1.ManifestWorkStatus, generation int64, only kube.JSONPatch,
 ) error {
-	err := c.inTurn(ctx, work, func() error { return c.writeStatus(ctx, work, status, only) })
+	err := c.writeStatus(ctx, work, status, only)
 	written := "written"
 	if only != nil {
 		written = "delivery"
@@ -235,7 +242,7 @@ func (c *Controller) release(ctx context.Context, work *workv1.ManifestWork) err
 			return nil
 		}
 		result := "ok"
-		err := c.inTurn(ctx, work, func() error { return c.patch(ctx, "remove the finalizer from", work, patch) })
+		err := c.patch(ctx, "remove the finalizer from", work, patch)
 		if attempt == 0 && (apierrors.IsInvalid(err) || apierrors.IsConflict(err)) {
 			// The cache has an older list of finalizers.
 			var current *workv1.ManifestWork

@@ -195,8 +195,11 @@ func TestStatusesGiveWay(t *testing.T) {
 		want     error
 	}{"": {kit.Patience, nil}, "fleet.web": {6 * pace.Pause, context.DeadlineExceeded}} {
 		f := freezeOf(t, set, []string{ours}, false)
-		place, err := f.backlog.Enter(t.Context(), false)
+		place, err := f.backlog.Enter(t.Context(), "fleet.web")
 		kit.NoError(t, err)
+		for n := range 50 { // writes wait for each other
+			place.Write(func() bool { time.Sleep(time.Duration(n/40) * time.Millisecond); return true })
+		}
 		f.backlog.GiveWay()
 		ctx, cancel := context.WithTimeout(t.Context(), c.patience)
 		if err := f.UpdateStatus(ctx, f.status(workv1.WorkApplied, "A")); !errors.Is(err, c.want) {

@@ -41,9 +41,6 @@ func (c *Controller) workEdited(before, after *workv1.ManifestWork) {
 	}
 }
 
-// isByHand reports whether work is not of a replica set, so that somebody waits for what becomes of it.
-func isByHand(work *workv1.ManifestWork) bool { return work.Labels[workv1.ReplicaSetLabelKey] == "" }
-
 // edit is what a watch event means, in the order in which it is acted on.
 type edit struct {
 	// removed is the work that the engine must be told is gone; nil for none.
@@ -63,7 +60,7 @@ type edit struct {
 	statuses bool
 	// finalizer is whether the work needs the hub's finalizer.
 	finalizer bool
-	// byHand: somebody has declared something else with the work, or deletes it.
+	// byHand: somebody has declared something else with the work, which is of no replica set, or deletes it.
 	byHand bool
 }
 
@@ -85,13 +82,13 @@ func editOf(before, after *workv1.ManifestWork, addressable, found bool) edit {
 			e.removed = before
 		}
 	}
-	e.byHand = !found && after != nil && isByHand(after) &&
-		(!same || before.Generation != after.Generation || !before.DeletionTimestamp.Equal(after.DeletionTimestamp))
 	if visible {
 		e.changed = after.UID
 		e.restored = same && goneBack(before, after) || !same && !found && reported(after)
 		e.statuses = same && controller.Newer(before, after)
 	}
+	e.byHand = !found && !e.restored && after != nil && after.Labels[workv1.ReplicaSetLabelKey] == "" &&
+		(!same || before.Generation != after.Generation || !before.DeletionTimestamp.Equal(after.DeletionTimestamp))
 	return e
 }
 

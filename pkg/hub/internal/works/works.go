@@ -74,8 +74,8 @@ type Config struct {
 	// Served reports whether the hub serves a cluster: nobody is told that works of others are pending.
 	// Default: all.
 	Served func(wire.ClusterName) bool
-	// Workers is the number of finalizers that are added, and of statuses that are written at a time, of these as far as [pace.Limit]
-	// allows; default 16.
+	// Workers is the number of finalizers that are added at a time, and of statuses of replica sets and of others that are written, of these as
+	// far as [pace.Limit] allows; default 16.
 	Workers int
 	// Pace has statuses of replica sets give way to what people change by hand, with what others write; default: alone.
 	Pace *pace.Gate
