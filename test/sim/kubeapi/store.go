@@ -41,7 +41,7 @@ type change struct {
 }
 
 func newStore() store {
-	return store{objects: map[key]*Object{}, changed: make(chan struct{})}
+	return store{version: 1, objects: map[key]*Object{}, changed: make(chan struct{})} // as in etcd: 0 is no version
 }
 
 // compact forgets the history.
