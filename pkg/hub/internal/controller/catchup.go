@@ -27,8 +27,10 @@ const (
 	// up to maxReadPatience, so that every read ends at some time.
 	readPatience    = 15 * time.Second
 	maxReadPatience = 30 * time.Minute
-	// listPause is the pause after a list that failed.
-	listPause = 500 * time.Millisecond
+	// listPause is the pause after a list that failed, or does not fit the cache; then twice as long, up to
+	// maxListPause.
+	listPause    = 500 * time.Millisecond
+	maxListPause = 8 * time.Second
 )
 
 // CatchUp waits until every cache holds all that was written before CatchUp was called, however
@@ -73,7 +75,7 @@ func (c *Cache[T]) catchUp(ctx context.Context) error {
 	defer c.RemoveEventHandler(registration)
 	var restarted time.Time
 	var heldThen string // the resource version of the cache at restarted
-	patience, whole := watchPatience, false
+	patience, rest, whole := watchPatience, listPause, false
 	for {
 		done, err := c.compare(ctx, t, whole)
 		if ctx.Err() != nil {
@@ -87,7 +89,8 @@ func (c *Cache[T]) catchUp(ctx context.Context) error {
 		} else {
 			readSince := !restarted.IsZero() && c.informer.LastSyncResourceVersion() != heldThen
 			whole = whole || listsWhole(err, readSince)
-			pause(ctx, listPause)
+			pause(ctx, rest)
+			rest = min(2*rest, maxListPause)
 		}
 		if ctx.Err() != nil {
 			return context.Cause(ctx)

@@ -5,8 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -14,8 +18,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 
+	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
+	"github.com/workwire/workwire/pkg/client/clientset/versioned"
 	"github.com/workwire/workwire/test/kit"
+	"github.com/workwire/workwire/test/sim/kubeapi"
 )
 
 // Only an API server that cannot list metadata, or whose metadata does not fit what was read twice, is asked
@@ -60,6 +68,49 @@ func TestNextPatience(t *testing.T) {
 	if patience != maxReadPatience {
 		t.Errorf("%v, want %v", patience, maxReadPatience)
 	}
+}
+
+// While the API server refuses lists, each is asked for again after growing pauses: a hub has a dozen caches.
+func TestCatchUpPausesLonger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var refuse atomic.Bool
+		var requests atomic.Int32
+		version := clusterv1.SchemeGroupVersion.WithResource("managedclusters")
+		api := kubeapi.New(kubeapi.Kind{GroupVersionResource: version, Kind: "ManagedCluster", Cluster: true, Status: true})
+		way := api.Via(kubeapi.Faults{Request: func(string, string) (time.Duration, kubeapi.Outcome) {
+			requests.Add(1)
+			if refuse.Load() {
+				return 0, kubeapi.Overloaded
+			}
+			return 0, kubeapi.Answered
+		}})
+		config := &rest.Config{Host: "http://api", Transport: way, QPS: -1}
+		config.ContentType = runtime.ContentTypeJSON // the model has no protobuf
+		i := NewInformers(InformersConfig{Client: versioned.NewForConfigOrDie(config), Logger: slog.New(slog.DiscardHandler)})
+		clusters := i.ManagedClusters()
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		defer running.Wait()
+		defer cancel()
+		running.Go(func() { _ = i.Run(ctx) })
+		if !clusters.WaitForSync(ctx) {
+			t.Fatal("not synced")
+		}
+		refuse.Store(true)
+		requests.Store(0)
+		caughtUp := make(chan bool, 1)
+		running.Go(func() { caughtUp <- clusters.CatchUp(ctx) })
+		time.Sleep(time.Minute)
+		if n := requests.Load(); n < 5 || n > 30 {
+			t.Errorf("%d requests in a minute, want 5 to 30", n)
+		}
+		refuse.Store(false)
+		time.Sleep(maxListPause)
+		synctest.Wait()
+		if len(caughtUp) == 0 || !<-caughtUp {
+			t.Error("the cache is not current once the API server answers")
+		}
+	})
 }
 
 // A list of several pages has the objects of all, and its resource version; what lacks something is no list.
