@@ -2,6 +2,7 @@ package hub_test
 
 import (
 	"maps"
+	"strings"
 	"testing"
 	"time"
 
@@ -133,6 +134,41 @@ func TestPendingByTheBroker(t *testing.T) {
 	if c := meta.FindStatusCondition(work.Status.Conditions, workv1.WorkApplied); c == nil || c.ObservedGeneration != work.Generation {
 		t.Errorf("Applied is %+v", c)
 	}
+}
+
+// TestPendingDeletionOfATooLargeWork: a work that keeps objects, and whose last spec is too large, is deleted when it fits. A hub that starts
+// meanwhile waits, too.
+func TestPendingDeletionOfATooLargeWork(t *testing.T) {
+	w := newWorld(t)
+	w.Memory.SetLimit(16 << 10)
+	first := w.startHub(impatient)
+	a := w.startAgent(nil)
+	size := func(n int) func(*workv1.ManifestWork) {
+		return func(work *workv1.ManifestWork) {
+			work.Spec.Workload.Manifests = []workv1.Manifest{manifest("web", strings.Repeat("x", n))}
+			work.Spec.DeleteOption = &workv1.DeleteOption{PropagationPolicy: workv1.DeletePropagationPolicyTypeOrphan}
+		}
+	}
+	uid := w.create("web").UID
+	w.Applied(w.works, "web")
+	w.update("web", size(20<<10))
+	w.await("web", "too large", delivered(workv1.ReasonTooLarge))
+	w.Delete(w.works, "web")
+	waits := func(work *workv1.ManifestWork) bool {
+		return delivered(workv1.ReasonTooLarge)(work) &&
+			strings.Contains(meta.FindStatusCondition(work.Status.Conditions, workv1.WorkDelivered).Message, "before the deletion")
+	}
+	w.await("web", "waiting with its deletion", waits)
+	first.Stop()
+	w.startHub(impatient).AwaitConnected()
+	w.settle(a)
+	w.await("web", "still waiting", waits)
+	work := w.update("web", size(1))
+	last := a.Await(t, "last spec", generation(uid, wire.Generation(work.Generation-1)))
+	if option := last.Bundle.DeleteOption; option == nil || option.PropagationPolicy != workv1.DeletePropagationPolicyTypeOrphan {
+		t.Errorf("the last spec has the deleteOption %+v", option)
+	}
+	w.Gone(w.works, "web")
 }
 
 // TestPendingSurvivesARestart: what is written stays, and costs the next hub nothing.

@@ -154,7 +154,7 @@ func TestDigestsThatCannotAgree(t *testing.T) {
 	withHarness(t, config, func(b *harness) {
 		refused := newWork("cluster1", "refused").UID
 		b.tap.fail = func(m wire.Message) error {
-			if s, ok := m.(*wire.Spec); ok && s.UID == refused && s.Generation == 2 {
+			if s, ok := m.(*wire.Spec); ok && (s.UID == refused || s.UID == newWork("cluster1", "held").UID) && s.Generation == 2 {
 				return &transport.TooLargeError{Size: 2, Limit: 1}
 			}
 			return nil
@@ -165,6 +165,14 @@ func TestDigestsThatCannotAgree(t *testing.T) {
 		a.Receive(&wire.Spec{UID: refused, Generation: 1, Source: "hub1", Cluster: "cluster1", Meta: former.ObjectMeta, Bundle: wire.NewBundle(&former.Spec)})
 		bump(former)
 		b.store.put(former)
+		// Another one is deleted, which waits for its last spec.
+		held := newWork("cluster1", "held")
+		a.Receive(&wire.Spec{UID: held.UID, Generation: 1, Source: "hub1", Cluster: "cluster1", Meta: held.ObjectMeta, Bundle: wire.NewBundle(&held.Spec)})
+		held.Status.Conditions = []metav1.Condition{{Type: workv1.WorkApplied, Status: metav1.ConditionTrue, ObservedGeneration: 1}}
+		bump(held)
+		held.Spec.DeleteOption = &workv1.DeleteOption{PropagationPolicy: workv1.DeletePropagationPolicyTypeOrphan}
+		doom(held)
+		b.store.put(held)
 		b.store.amend = "unstorable"
 		b.store.put(newWork("cluster1", "unstorable"))
 		deleting := b.store.put(newWork("cluster1", "deleting")).UID
@@ -189,6 +197,7 @@ func TestDigestsThatCannotAgree(t *testing.T) {
 			t.Errorf("of five digests %d were equal", n-equal)
 		}
 		b.holds(a, refused, 1)
+		b.holds(a, held.UID, 1)
 		if len(reported) > 0 {
 			t.Errorf("reported since %v", reported)
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/transport/memory"
 	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/test/kit"
 	"github.com/workwire/workwire/test/kit/wirekit"
 )
 
@@ -118,6 +119,56 @@ func TestTooLarge(t *testing.T) {
 			t.Errorf("after it went out, the status says %+v", applied)
 		}
 	})
+}
+
+// TestDeletionWaitsForTheLastSpec: a work that keeps objects is not deleted while its last spec exceeds the limit, whether that was refused
+// before the deletion or not. It says so, and is deleted by its deleteOption once its spec fits.
+func TestDeletionWaitsForTheLastSpec(t *testing.T) {
+	large := func(w *workv1.ManifestWork) {
+		bump(w)
+		w.Spec.Workload.Manifests[0].Raw = []byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"w"},"data":{"x":"` + strings.Repeat("x", 5000) + `"}}`)
+		w.Spec.DeleteOption = &workv1.DeleteOption{PropagationPolicy: workv1.DeletePropagationPolicyTypeOrphan}
+	}
+	for name, refusedBefore := range map[string]bool{"refused before the deletion": true, "deleted at once": false} {
+		t.Run(name, func(t *testing.T) {
+			withHarness(t, delivery.Config{}, func(b *harness) {
+				b.broker.SetLimit(4000)
+				a := b.agent("cluster1")
+				b.start()
+				uid := b.store.put(newWork("cluster1", "w")).UID
+				b.holds(a, uid, 1)
+				if refusedBefore {
+					b.store.change(uid, large)
+					synctest.Wait()
+					b.store.change(uid, doom)
+				} else {
+					b.store.change(uid, func(w *workv1.ManifestWork) { large(w); doom(w) })
+				}
+				synctest.Wait()
+				if last := b.store.refused[len(b.store.refused)-1]; last.Reason != workv1.ReasonTooLarge || !strings.HasPrefix(last.Message, "The work is not deleted") {
+					t.Errorf("the condition says %+v", last)
+				}
+				b.broker.Cut("hub1")
+				b.broker.Restore("hub1")
+				kit.NoError(t, a.SendDigest(t.Context()))
+				time.Sleep(time.Hour)
+				b.holds(a, uid, 1)
+				b.published(uid, 1)
+				b.store.change(uid, func(w *workv1.ManifestWork) {
+					keeps := w.Spec.DeleteOption
+					bump(w)
+					w.Spec.DeleteOption = keeps
+				})
+				b.holds(a, uid, 0)
+				if last := b.published(uid, 3)[1]; last.IsDeletion() || last.Bundle.DeleteOption == nil || last.Bundle.DeleteOption.PropagationPolicy != workv1.DeletePropagationPolicyTypeOrphan {
+					t.Errorf("before the deletion %+v was sent", last)
+				}
+				if b.store.get(uid) != nil {
+					t.Error("the work is still there")
+				}
+			})
+		})
+	}
 }
 
 // TestRefusedByTheBroker: access rules refuse one cluster; others are not affected.

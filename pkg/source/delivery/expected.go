@@ -1,8 +1,6 @@
 package delivery
 
 import (
-	"k8s.io/apimachinery/pkg/api/meta"
-
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/wire"
 )
@@ -49,10 +47,8 @@ func (w *workRecord) expected(work *workv1.ManifestWork) (heldRevision, bool) {
 		return heldRevision{w.removed.generation, true}, w.said == saidNothing
 	}
 	current := wire.Generation(work.Generation)
-	if work.DeletionTimestamp != nil {
-		heard := w.said != saidNothing || meta.IsStatusConditionTrue(work.Status.Conditions, workv1.WorkDeleting) ||
-			meta.IsStatusConditionTrue(work.Status.Conditions, workv1.WorkDeleted)
-		return heldRevision{current, true}, !heard
+	if held := w.refused != nil && w.refused.holds; work.DeletionTimestamp != nil && !held {
+		return heldRevision{current, true}, !w.startsDeletion(work)
 	}
 	published := w.published.generation
 	if w.published.deleting {

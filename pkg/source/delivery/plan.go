@@ -83,7 +83,7 @@ func planPublish(a *workRecord, stored StoredWork, source wire.SourceID, now tim
 		p.revision, p.more = last, true
 	}
 	switch {
-	case a.refused != nil && a.refused.revision == p.revision:
+	case a.refused != nil && a.refused.revision == p.revision && (!p.more || a.refused.holds):
 		return p
 	case p.revision.deleting && a.said == saidDeleted && a.intent < repeat:
 		return p
@@ -123,8 +123,8 @@ func waits(work *workv1.ManifestWork) bool {
 // undeliveredSpec returns the revision to publish before the deletion of work: its last spec, since
 // the agent deletes by the deleteOption in it. (The deletion increments the generation.) It returns
 // the zero revision if the agent has no spec of the work, has the last one, or has deleted the
-// work. An agent that sent a resync request may have missed earlier publishes: then only what it
-// confirmed counts.
+// work; and if the last one cannot be published, unless it keeps objects. An agent that sent a
+// resync request may have missed earlier publishes: then only what it confirmed counts.
 func undeliveredSpec(a *workRecord, work *workv1.ManifestWork) revision {
 	if work.DeletionTimestamp == nil {
 		return revision{}
@@ -139,10 +139,24 @@ func undeliveredSpec(a *workRecord, work *workv1.ManifestWork) revision {
 		return revision{}
 	}
 	last.deleting = false
-	if a.refused != nil && a.refused.revision == last {
+	if a.refused != nil && a.refused.revision == last && (!keepsObjects(work) || a.startsDeletion(work)) {
 		return revision{}
 	}
 	return last
+}
+
+// keepsObjects reports whether objects of a work are to stay when it is deleted. Its deletion waits while its last spec cannot be
+// published: by an earlier one, the agent might delete them.
+func keepsObjects(work *workv1.ManifestWork) bool {
+	option := work.Spec.DeleteOption
+	return option != nil && (option.PropagationPolicy == workv1.DeletePropagationPolicyTypeOrphan ||
+		option.PropagationPolicy == workv1.DeletePropagationPolicyTypeSelectivelyOrphan)
+}
+
+// startsDeletion reports whether the agent of a work has begun to delete it.
+func (w *workRecord) startsDeletion(work *workv1.ManifestWork) bool {
+	return w.said != saidNothing || meta.IsStatusConditionTrue(work.Status.Conditions, workv1.WorkDeleting) ||
+		meta.IsStatusConditionTrue(work.Status.Conditions, workv1.WorkDeleted)
 }
 
 // planDeletion plans the deletion of a work that the source does not have.
@@ -168,11 +182,14 @@ func (w *workRecord) spec(r revision, source wire.SourceID, meta metav1.ObjectMe
 }
 
 // confirmedBy returns the generation that the agent reported according to the work's status, 0 for
-// none.
+// none. A refusal has taken the place of its condition Applied, not of Available.
 func confirmedBy(work *workv1.ManifestWork) wire.Generation {
-	applied := meta.FindStatusCondition(work.Status.Conditions, workv1.WorkApplied)
-	if applied == nil || workv1.IsRefusal(applied.Reason) {
+	reported := meta.FindStatusCondition(work.Status.Conditions, workv1.WorkApplied)
+	if reported != nil && workv1.IsRefusal(reported.Reason) {
+		reported = meta.FindStatusCondition(work.Status.Conditions, workv1.WorkAvailable)
+	}
+	if reported == nil {
 		return 0
 	}
-	return wire.Generation(applied.ObservedGeneration)
+	return wire.Generation(reported.ObservedGeneration)
 }

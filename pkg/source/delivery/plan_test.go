@@ -33,6 +33,21 @@ func deleting(work *workv1.ManifestWork) *workv1.ManifestWork {
 	return work
 }
 
+// keeping has work leave its objects when it is deleted.
+func keeping(work *workv1.ManifestWork) *workv1.ManifestWork {
+	work.Spec.DeleteOption = &workv1.DeleteOption{PropagationPolicy: workv1.DeletePropagationPolicyTypeOrphan}
+	return work
+}
+
+// refusedAt has the status of work say that a generation cannot be sent, and that the agent has reported another one; 0: none.
+func refusedAt(work *workv1.ManifestWork, generation, reported int64) *workv1.ManifestWork {
+	appliedAt(work, generation, workv1.ReasonTooLarge)
+	if reported > 0 {
+		work.Status.Conditions = append(work.Status.Conditions, metav1.Condition{Type: workv1.WorkAvailable, ObservedGeneration: reported})
+	}
+	return work
+}
+
 func appliedAt(work *workv1.ManifestWork, generation int64, reason string) *workv1.ManifestWork {
 	work.Status.Conditions = []metav1.Condition{{Type: workv1.WorkApplied, Status: metav1.ConditionTrue, Reason: reason, ObservedGeneration: generation}}
 	return work
@@ -80,6 +95,14 @@ func TestPlanPublish(t *testing.T) {
 		{name: "changed, deleted, and the change was published", state: workRecord{first: 3, published: revision{generation: 4}}, work: deleting(testWork("w", 5)), action: wire.Delete},
 		{name: "changed and deleted, and the change does not fit", state: workRecord{first: 3, published: live, refused: &refusal{revision: revision{generation: 4, metadata: live.metadata}}},
 			work: deleting(testWork("w", 5)), action: wire.Delete},
+		{name: "the same, and it keeps objects", state: workRecord{first: 3, published: live, refused: &refusal{revision: revision{generation: 4, metadata: live.metadata}, holds: true}},
+			work: keeping(deleting(testWork("w", 5)))},
+		{name: "the same, which was refused before the deletion", state: workRecord{first: 3, published: live, refused: &refusal{revision: revision{generation: 4, metadata: live.metadata}}},
+			work: keeping(deleting(testWork("w", 5))), action: wire.Update, generation: 4},
+		{name: "the same, and the agent deletes it", state: workRecord{said: saidDeleting, published: live, refused: &refusal{revision: revision{generation: 4, metadata: live.metadata}, holds: true}},
+			work: keeping(deleting(testWork("w", 5))), action: wire.Delete},
+		{name: "the same, refused before a restart", work: keeping(deleting(refusedAt(testWork("w", 5), 4, 3))), action: wire.Create, generation: 4},
+		{name: "refused all the time, and deleted after a restart", work: keeping(deleting(refusedAt(testWork("w", 5), 4, 0))), action: wire.Delete},
 		{name: "never published, and deleted", work: deleting(testWork("w", 5)), action: wire.Delete},
 		{name: "both were published and lost, and the agent asks", state: workRecord{intent: reply, first: 3, published: revision{generation: 5, deleting: true}, confirmed: 3},
 			work: deleting(testWork("w", 5)), action: wire.ResyncResponse, generation: 4},

@@ -129,6 +129,9 @@ func (e *Engine) publish(ctx context.Context, a *attempt) {
 	ended.sent, ended.err, ended.refused = sent, err, newRefusal(err, p.revision, published.Ended)
 	if ended.refused != nil {
 		published.Refused = ended.refused.condition.Reason
+		if p.more && keepsObjects(work) {
+			ended.refused.holdDeletion()
+		}
 	}
 	if work != nil {
 		ended.name, ended.owner = work.Name, ownerOf(work)

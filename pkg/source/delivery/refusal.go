@@ -20,7 +20,8 @@ import (
 // an invalid cluster name never. [workv1.ReasonNoSealKey] is tried again when the key is there as well.
 type refusal struct {
 	revision  revision
-	limit     int // the broker's packet limit, for workv1.ReasonTooLarge
+	limit     int  // the broker's packet limit, for workv1.ReasonTooLarge
+	holds     bool // the work is being deleted, which waits for the revision: see keepsObjects
 	condition metav1.Condition
 	held      *wire.SpecVersion // what the agent holds meanwhile, nil if it has not said
 }
@@ -64,6 +65,12 @@ func newRefusal(err error, published revision, now time.Time) *refusal {
 		LastTransitionTime: metav1.NewTime(now.Truncate(time.Second)),
 	}
 	return r
+}
+
+// holdDeletion says that the deletion of the work waits for the revision, its last spec.
+func (r *refusal) holdDeletion() {
+	r.holds = true
+	r.condition.Message = "The work is not deleted: its deleteOption keeps objects, which its cluster might delete by an earlier one. " + r.condition.Message
 }
 
 // stillRefused reports whether a connection with this packet limit would refuse the revision too.

@@ -39,6 +39,9 @@ func delivered(f facts) (status metav1.ConditionStatus, reason, message string) 
 	what := "spec"
 	if f.deleting {
 		what = "deletion"
+		if f.refused() != "" {
+			what = "last spec, which must go before the deletion,"
+		}
 	}
 	if reason, message = blockedByHub(f, what); reason == "" {
 		reason, message = blockedByBroker(f, what)

@@ -45,6 +45,8 @@ func TestDelivered(t *testing.T) {
 		{"no name of a cluster", facts{connected: true, accepted: true, published: failed(workv1.ReasonInvalidClusterName, "x")}, metav1.ConditionFalse, workv1.ReasonClusterNotFound, "c"},
 		{"not accepted", facts{registry: true, cluster: here, connected: true}, metav1.ConditionFalse, workv1.ReasonClusterNotAccepted, "hubAcceptsClient"},
 		{"too large, and no broker", facts{accepted: true, published: failed(workv1.ReasonTooLarge, "9 bytes")}, metav1.ConditionFalse, workv1.ReasonTooLarge, "9 bytes"},
+		{"deleted, and its last spec is too large", facts{deleting: true, accepted: true, connected: true, published: failed(workv1.ReasonTooLarge, "9 bytes")},
+			metav1.ConditionFalse, workv1.ReasonTooLarge, "The last spec, which must go before the deletion, is not sent: 9 bytes"},
 		{"no key", facts{accepted: true, connected: true, published: failed(workv1.ReasonNoSealKey, "cluster c has no key")}, metav1.ConditionFalse, workv1.ReasonNoSealKey, "--seal-keys"},
 		{"no broker", facts{accepted: true, registry: true, cluster: away}, metav1.ConditionFalse, workv1.ReasonBrokerUnreachable, "work-hub"},
 		{"refused", facts{accepted: true, connected: true, published: failed(workv1.ReasonNotAuthorized, "x")}, metav1.ConditionFalse, workv1.ReasonAccessRefused, "access rules"},

@@ -134,7 +134,7 @@ func (c *Controller) ConnectionChanged(up bool) {
 // Published handles the beginning or the end of a publish. It does not block.
 func (c *Controller) Published(p delivery.Publication) {
 	work, ok := c.cfg.Cache.ByUID(p.UID)
-	if !ok || wire.ClusterName(work.Namespace) != p.Cluster || wire.Generation(work.Generation) != p.Generation {
+	if !ok || wire.ClusterName(work.Namespace) != p.Cluster || wire.Generation(work.Generation) != p.Generation && !holdsDeletion(work, &p) {
 		return
 	}
 	c.mu.Lock()
@@ -158,6 +158,11 @@ func (c *Controller) Published(p delivery.Publication) {
 	}
 	e.published = &p
 	c.schedule(p.UID, e)
+}
+
+// holdsDeletion reports whether p is of the last spec of work, which the deletion may have to wait for.
+func holdsDeletion(work *workv1.ManifestWork, p *delivery.Publication) bool {
+	return work.DeletionTimestamp != nil && p.Refused != "" && p.Generation == wire.Generation(work.Generation)-1
 }
 
 // paused reports whether work, or its cluster, carries [workv1.PausedAnnotationKey]. It reads memory
