@@ -108,6 +108,8 @@ func newHistories(t *trace) *histories {
 
 func (h *histories) read(i int, e *entry) {
 	switch w := e.write; {
+	case e.what == starts:
+		h.started(i, e.actor)
 	case w == nil:
 		if e.rewinds {
 			h.rewind(e.actor)
@@ -130,6 +132,34 @@ func (h *histories) rewind(cluster string) {
 			h.rewound[uid] = true
 		}
 	}
+}
+
+// started notes that the agent of a cluster starts: it does not know what it has deleted before. If its source has not heard of that, it sends the last
+// spec of a work again, and the deletion (docs/protocol.md, Deletion).
+func (h *histories) started(i int, cluster string) {
+	for uid, name := range h.names {
+		r := h.specs[uid]
+		if !strings.HasPrefix(name, cluster+"/") || !r.ended() {
+			continue
+		}
+		for _, a := range slices.Backward(r.accesses) {
+			if a.write && a.generation != deletion {
+				r.add(access{i, true, a.generation})
+				r.add(access{i, true, deletion})
+				break
+			}
+		}
+	}
+}
+
+// ended reports whether the deletion was seen, and nothing but that was written since.
+func (r *register) ended() bool {
+	for _, a := range slices.Backward(r.accesses) {
+		if !a.write || a.generation != deletion {
+			return !a.write && a.generation == deletion
+		}
+	}
+	return false
 }
 
 // seen notes what a cluster sees of a work.
@@ -241,6 +271,37 @@ func TestHistories(t *testing.T) {
 	} {
 		if got := (&register{accesses: test.accesses}).wrong(); got != test.wrong {
 			t.Errorf("%s: access %d is wrong, want %d", name, got, test.wrong)
+		}
+	}
+}
+
+// An agent that has started since it has carried out a deletion may see the last spec again, and no earlier one, until the deletion follows.
+func TestHistoriesOfAgentsThatStart(t *testing.T) {
+	const start = -2
+	for name, test := range map[string]struct {
+		seen  []int64
+		wrong bool
+	}{
+		"nothing":                             {[]int64{start, start}, false},
+		"the last spec, and the deletion":     {[]int64{start, 2, deletion}, false},
+		"the same after each start":           {[]int64{start, 2, deletion, start, 2, deletion}, false},
+		"the deletion alone":                  {[]int64{start, deletion}, false},
+		"an agent that has not started":       {[]int64{2}, true},
+		"again, and it has not started again": {[]int64{start, 2, deletion, 2}, true},
+		"an earlier spec":                     {[]int64{start, 1}, true},
+		"twice without a deletion":            {[]int64{start, 2, start, deletion, 2}, true},
+	} {
+		r := &register{accesses: []access{{write: true, generation: 1}, {write: true, generation: 2}, {generation: 2}, {write: true, generation: deletion}, {generation: deletion}, {write: true, generation: deletion}}}
+		h := &histories{specs: map[string]*register{"u": r}, statuses: map[string]*register{"u": {}}, names: map[string]string{"u": "cluster1/work1"}}
+		for i, generation := range test.seen {
+			if h.started(i, "cluster2"); generation == start {
+				h.started(i, "cluster1")
+			} else {
+				h.seen("u", access{i, false, generation})
+			}
+		}
+		if wrong := r.wrong() >= 0; wrong != test.wrong {
+			t.Errorf("%s: wrong is %v, want %v", name, wrong, test.wrong)
 		}
 	}
 }

@@ -39,6 +39,9 @@ func (e *entry) String() string {
 	return fmt.Sprintf("%s %-9s %s", e.at.UTC().Format(clock), e.actor, e.what)
 }
 
+// starts is what a program does that is entered with its name.
+const starts = "starts"
+
 func newTrace() *trace { return &trace{} }
 
 func (t *trace) add(e entry) {

@@ -366,7 +366,7 @@ func (p *program) run() {
 	p.starts++
 	i := &incarnation{program: p, number: p.starts, plain: p.plain, cancel: cancel}
 	p.running = i
-	p.world.trace.note(p.name, "starts")
+	p.world.trace.note(p.name, starts)
 	p.world.undone.started(p.name)
 	p.world.jumpClock(p)
 	if !p.world.away[p.id] {
