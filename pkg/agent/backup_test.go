@@ -1,9 +1,12 @@
 package agent_test
 
 import (
+	"errors"
 	"slices"
+	"sync"
 	"testing"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -27,6 +30,40 @@ func TestObjectMadeAgainBeforeTheRecord(t *testing.T) {
 	w.agent()
 	w.data("a", "")
 	w.names("web", "b")
+}
+
+// TestBackupWithoutTheRecord: while a spec is being applied, a restore removes the record of its work, and the work is deleted. What was applied is gone
+// when the agent says Deleted.
+func TestBackupWithoutTheRecord(t *testing.T) {
+	w := newWorld(t)
+	raw := w.rawSource("hub1")
+	raw.send(raw.spec("web", "uid-1", 1, configMap("a", "1")), nil)
+	raw.reported("uid-1", 1, workv1.WorkApplied)
+	amw := raw.names("web", "a")
+	reached, goOn := make(chan struct{}, 10), make(chan struct{})
+	raw.requests.Fail(func(request kit.Request) error {
+		if isRecord(request) && request.Name == amw.Name {
+			reached <- struct{}{}
+			<-goOn
+		}
+		return nil
+	})
+	release := sync.OnceFunc(func() { close(goOn) })
+	t.Cleanup(release)
+	raw.send(raw.spec("web", "uid-1", 2, configMap("a", "2"), configMap("c", "2")), nil)
+	kit.Receive(t, "the record is about to be written", reached)
+	_, err := w.amws.Patch(t.Context(), amw.Name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+	kit.NoError(t, errors.Join(err, w.amws.Delete(t.Context(), amw.Name, metav1.DeleteOptions{})))
+	raw.delete("uid-1", 3)
+	raw.send(raw.spec("later", "uid-2", 1, configMap("b", "1")), nil)
+	raw.reported("uid-2", 1, workv1.WorkApplied) // so the agent holds the deletion
+	release()
+	raw.reported("uid-1", 0, workv1.WorkDeleted)
+	for _, name := range []string{"a", "c"} {
+		if _, err := w.cluster.CoreV1().ConfigMaps(w.namespace).Get(t.Context(), name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			t.Errorf("the work is deleted, and of its object %s there is: %v", name, err)
+		}
+	}
 }
 
 // TestBackupOfAnUnknownWork: a work is known from its AppliedManifestWork alone, and the answer that its source does not have it was

@@ -38,6 +38,12 @@ func (r *Reconciler) apply(ctx context.Context, logger *slog.Logger, e *entry, w
 	} else if rec.missed(events) {
 		r.Table.Enqueue(e.name)
 	}
+	if err != nil && known != nil && ctx.Err() == nil {
+		if _, exists := r.Applied.Get(e.name); !exists {
+			// A restore has removed it. Another one must name what was applied before the work can be deleted.
+			return r.apply(ctx, logger, e, work)
+		}
+	}
 	return sooner(after, wait), err
 }
 
