@@ -30,6 +30,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -163,7 +164,11 @@ func (c *Client) Ensure(ctx context.Context, amw *workv1.AppliedManifestWork, hu
 	if err != nil || patch == nil {
 		return amw, err
 	}
-	return c.merge(ctx, amw, patch)
+	patched, err := c.merge(ctx, amw, patch)
+	if err == nil && !equality.Semantic.DeepEqual(patched.Status.AppliedResources, amw.Status.AppliedResources) {
+		return nil, listChanged(amw.Name) // as by a restore: the caller has decided what to drop by the other list
+	}
+	return patched, err
 }
 
 // SetHeld notes on amw why the deletion of its work is held, in one request or none.

@@ -185,12 +185,16 @@ func (c *Client) unlessChanged(recorded *workv1.AppliedManifestWork) (kube.JSONP
 		return nil, nil //nolint:nilerr // the patch says so
 	}
 	if !equality.Semantic.DeepEqual(known.Status.AppliedResources, recorded.Status.AppliedResources) {
-		return nil, apierrors.NewConflict(workv1.GroupVersion.WithResource("appliedmanifestworks").GroupResource(), recorded.Name, errListChanged)
+		return nil, listChanged(recorded.Name)
 	}
 	return kube.AtVersion(known), nil
 }
 
-var errListChanged = errors.New("its list of objects has changed since it was read")
+// listChanged returns the conflict about an AppliedManifestWork whose list is not the one that was read.
+func listChanged(name string) error {
+	return apierrors.NewConflict(workv1.GroupVersion.WithResource("appliedmanifestworks").GroupResource(), name,
+		errors.New("its list of objects has changed since it was read"))
+}
 
 // removeDigests removes the digests of a list, and reports whether it had any.
 func removeDigests(list []workv1.AppliedManifestResourceMeta) bool {

@@ -129,6 +129,31 @@ func TestListOfABackup(t *testing.T) {
 	c.wantStatus(amw.Name, workv1.AppliedManifestWorkStatus{AppliedResources: listed("a", "b")})
 }
 
+// The same if the list has changed when the intent is written: the caller has not read what is to be removed.
+func TestIntentOverABackup(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, plane.REST())
+	c.quietly(0)
+	amw := c.updateStatus(c.intend("a", "b"), applied.Status{Resources: resources("a")})
+	restored := amw.DeepCopy()
+	restored.Status.AppliedResources = listed("a", "b")
+	_, err := c.client.WorkV1().AppliedManifestWorks().UpdateStatus(t.Context(), restored, metav1.UpdateOptions{})
+	kit.NoError(t, err)
+	intend := func(known *workv1.AppliedManifestWork) (*workv1.AppliedManifestWork, error) {
+		return c.applied.Ensure(t.Context(), known, c.hub, applied.Work{Name: "web", UID: "1", Source: "hub1"}, []object.Ref{configMap("a").Ref, configMap("c").Ref})
+	}
+	if _, err := intend(amw); !apierrors.IsConflict(err) {
+		t.Errorf("over a list that was not read: %v", err)
+	}
+	known, _ := c.applied.Get(amw.Name)
+	if list := known.Status.AppliedResources; len(list) != 2 {
+		t.Errorf("then it is known to list %+v", list)
+	}
+	if _, err := intend(known); err != nil {
+		t.Errorf("over the list that was read: %v", err)
+	}
+}
+
 // A status that undoes one which was put off must not be overtaken by it.
 func TestDraftIsReplaced(t *testing.T) {
 	t.Parallel()

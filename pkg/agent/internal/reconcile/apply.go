@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
 	"github.com/workwire/workwire/pkg/agent/internal/applied"
 	"github.com/workwire/workwire/pkg/agent/internal/inbox"
 	"github.com/workwire/workwire/pkg/agent/internal/strategy/apply"
@@ -72,7 +74,9 @@ func (r *Reconciler) applySpec(ctx context.Context, rec *reconciliation) (time.D
 		SourceIdentity: work.SourceIdentity, HeldReason: heldReason(work), Order: rec.order.start(),
 	}, intended)
 	if err != nil {
-		r.reportNotApplied(ctx, rec, err)
+		if !apierrors.IsConflict(err) { // else it is tried again at once
+			r.reportNotApplied(ctx, rec, err)
+		}
 		return 0, err
 	}
 	if amw.DeletionTimestamp != nil {
