@@ -9,8 +9,11 @@ import (
 
 	"github.com/anishathalye/porcupine"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/test/kit"
 )
 
 // deletion is the generation of a work that is deleted.
@@ -110,6 +113,11 @@ func (h *histories) read(i int, e *entry) {
 	switch w := e.write; {
 	case e.what == starts:
 		h.started(i, e.actor)
+	case e.verb == "publishes":
+		m, _ := wire.Decode(*e.event) // other versions may send what this one cannot read
+		if spec, ok := m.(*wire.Spec); ok && spec.Action == wire.ResyncResponse && !spec.IsDeletion() && h.specs[string(spec.UID)] != nil {
+			h.sentAgain(i, h.specs[string(spec.UID)])
+		}
 	case w == nil:
 		if e.rewinds {
 			h.rewind(e.actor)
@@ -134,20 +142,26 @@ func (h *histories) rewind(cluster string) {
 	}
 }
 
-// started notes that the agent of a cluster starts: it does not know what it has deleted before. If its source has not heard of that, it sends the last
-// spec of a work again, and the deletion (docs/protocol.md, Deletion).
+// started notes that the agent of a cluster starts: it does not know what it has deleted before.
 func (h *histories) started(i int, cluster string) {
 	for uid, name := range h.names {
-		r := h.specs[uid]
-		if !strings.HasPrefix(name, cluster+"/") || !r.ended() {
-			continue
+		if strings.HasPrefix(name, cluster+"/") {
+			h.sentAgain(i, h.specs[uid])
 		}
-		for _, a := range slices.Backward(r.accesses) {
-			if a.write && a.generation != deletion {
-				r.add(access{i, true, a.generation})
-				r.add(access{i, true, deletion})
-				break
-			}
+	}
+}
+
+// sentAgain notes that the cluster may see the last spec of a work again, and the deletion, if it has seen that: a source that has not heard of that
+// sends both, and an agent takes a spec that answers its question, or that came since it started (docs/protocol.md, Deletion).
+func (h *histories) sentAgain(i int, r *register) {
+	if !r.ended() {
+		return
+	}
+	for _, a := range slices.Backward(r.accesses) {
+		if a.write && a.generation != deletion {
+			r.add(access{i, true, a.generation})
+			r.add(access{i, true, deletion})
+			return
 		}
 	}
 }
@@ -275,9 +289,18 @@ func TestHistories(t *testing.T) {
 	}
 }
 
-// An agent that has started since it has carried out a deletion may see the last spec again, and no earlier one, until the deletion follows.
-func TestHistoriesOfAgentsThatStart(t *testing.T) {
-	const start = -2
+// An agent that has started or asked since it has carried out a deletion may see the last spec again, and no earlier one, until the deletion follows.
+func TestHistoriesOfSpecsSentAgain(t *testing.T) {
+	const start, answer, repeat = -2, -3, -4
+	published := func(action wire.Action) *entry {
+		bundle := &wire.Bundle{Manifests: []workv1.Manifest{{RawExtension: runtime.RawExtension{Raw: []byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"work1-0"}}`)}}}}
+		e, err := wire.Encode(&wire.Spec{UID: "u", Generation: 2, Source: "hub1", Cluster: "cluster1", Action: action, Bundle: bundle}, time.Now())
+		kit.NoError(t, err)
+		if _, err := wire.Decode(e); err != nil {
+			t.Fatal(err)
+		}
+		return &entry{actor: "hub", verb: "publishes", event: &e}
+	}
 	for name, test := range map[string]struct {
 		seen  []int64
 		wrong bool
@@ -286,6 +309,8 @@ func TestHistoriesOfAgentsThatStart(t *testing.T) {
 		"the last spec, and the deletion":     {[]int64{start, 2, deletion}, false},
 		"the same after each start":           {[]int64{start, 2, deletion, start, 2, deletion}, false},
 		"the deletion alone":                  {[]int64{start, deletion}, false},
+		"as an answer":                        {[]int64{answer, 2, deletion}, false},
+		"by itself":                           {[]int64{repeat, 2}, true},
 		"an agent that has not started":       {[]int64{2}, true},
 		"again, and it has not started again": {[]int64{start, 2, deletion, 2}, true},
 		"an earlier spec":                     {[]int64{start, 1}, true},
@@ -294,9 +319,14 @@ func TestHistoriesOfAgentsThatStart(t *testing.T) {
 		r := &register{accesses: []access{{write: true, generation: 1}, {write: true, generation: 2}, {generation: 2}, {write: true, generation: deletion}, {generation: deletion}, {write: true, generation: deletion}}}
 		h := &histories{specs: map[string]*register{"u": r}, statuses: map[string]*register{"u": {}}, names: map[string]string{"u": "cluster1/work1"}}
 		for i, generation := range test.seen {
-			if h.started(i, "cluster2"); generation == start {
+			switch h.started(i, "cluster2"); generation {
+			case start:
 				h.started(i, "cluster1")
-			} else {
+			case answer:
+				h.read(i, published(wire.ResyncResponse))
+			case repeat:
+				h.read(i, published(wire.Update))
+			default:
 				h.seen("u", access{i, false, generation})
 			}
 		}
