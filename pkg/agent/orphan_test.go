@@ -163,3 +163,30 @@ func TestInvalidWorkName(t *testing.T) {
 		})
 	}
 }
+
+// TestOrphanOfAnAgentWithoutTheSpec: an object that was applied, and that a later spec only reads and leaves, stays when an agent that has started without
+// state is told to delete the work.
+func TestOrphanOfAnAgentWithoutTheSpec(t *testing.T) {
+	w := newWorld(t)
+	raw := w.rawSource("hub1")
+	raw.send(raw.spec("web", "uid-1", 1, configMap("a", "1"), configMap("b", "1")), nil)
+	raw.reported("uid-1", 1, workv1.WorkApplied)
+	reads := raw.spec("web", "uid-1", 2, configMap("a", "1"), configMap("b", "1"))
+	reads.Bundle.ManifestConfigs = []workv1.ManifestConfigOption{{
+		ResourceIdentifier: workv1.ResourceIdentifier{Resource: "configmaps", Namespace: w.namespace, Name: "a"},
+		UpdateStrategy:     &workv1.UpdateStrategy{Type: workv1.UpdateStrategyTypeReadOnly},
+	}}
+	reads.Bundle.DeleteOption = &workv1.DeleteOption{PropagationPolicy: workv1.DeletePropagationPolicyTypeSelectivelyOrphan,
+		SelectivelyOrphan: &workv1.SelectivelyOrphan{OrphaningRules: []workv1.OrphaningRule{{Resource: "configmaps", Namespace: w.namespace, Name: "a"}}}}
+	raw.send(reads, nil)
+	raw.reported("uid-1", 2, workv1.WorkApplied)
+	raw.stop()
+	raw.agent()
+	wirekit.Next(raw, raw.peer, "the agent asks for specs", func(*wire.SpecResync) bool { return true })
+	raw.delete("uid-1", 3)
+	raw.reported("uid-1", 0, workv1.WorkDeleted)
+	w.data("b", "")
+	if kept, err := w.cluster.CoreV1().ConfigMaps(w.namespace).Get(t.Context(), "a", metav1.GetOptions{}); err != nil || len(kept.OwnerReferences) > 0 {
+		t.Errorf("the object that was to stay has the owners %v: %v", kept.OwnerReferences, err)
+	}
+}

@@ -29,6 +29,11 @@ const LabelsAnnotation = "workwire.dev/work-labels"
 // the work.
 const SourceIdentityAnnotation = "workwire.dev/source-identity"
 
+// KeptAnnotation lists, on an AppliedManifestWork, the objects that stay when its work is deleted, and that may still have its
+// owner reference, because the agent must not write them. An agent without the spec goes by it. Its value is like that of
+// [IntentAnnotation].
+const KeptAnnotation = "workwire.dev/kept-resources"
+
 // Work is the work of an AppliedManifestWork.
 type Work struct {
 	Name   string
@@ -41,6 +46,21 @@ type Work struct {
 	HeldReason string
 	// Order is the start of the order of its spec. It replaces that of another spec.
 	Order Order
+	// Kept are the objects of [KeptAnnotation].
+	Kept []object.Ref
+}
+
+// DeleteOption returns the deleteOption to go by where the spec of the work of amw is not known, nil for none.
+func DeleteOption(amw *workv1.AppliedManifestWork) *workv1.DeleteOption {
+	kept, err := decodeIntent(amw.Annotations[KeptAnnotation])
+	if err != nil || len(kept) == 0 {
+		return nil
+	}
+	rules := make([]workv1.OrphaningRule, len(kept))
+	for i, ref := range kept {
+		rules[i] = workv1.OrphaningRule{Group: ref.Group, Resource: ref.Resource, Namespace: ref.Namespace, Name: ref.Name}
+	}
+	return &workv1.DeleteOption{PropagationPolicy: workv1.DeletePropagationPolicyTypeSelectivelyOrphan, SelectivelyOrphan: &workv1.SelectivelyOrphan{OrphaningRules: rules}}
 }
 
 // Released reports whether the hold of the work of amw has been released: by the annotation, or
@@ -143,6 +163,11 @@ func (c *Client) desired(name, hubHash string, work Work, intended []object.Ref)
 	if order := work.Order.String(); order != "" {
 		annotations[OrderAnnotation] = order
 	}
+	if len(work.Kept) > 0 {
+		if annotations[KeptAnnotation], err = encodeIntent(work.Kept); err != nil {
+			return nil, err
+		}
+	}
 	if c.config.Cluster != "" {
 		annotations[ClusterAnnotation] = string(c.config.Cluster)
 	}
@@ -169,10 +194,12 @@ func updatePatch(amw, desired *workv1.AppliedManifestWork, intended []object.Ref
 	if labels := labelsPatch(amw, desired); len(labels) > 0 {
 		metadata["labels"] = labels
 	}
-	if have, want := amw.Annotations[LabelsAnnotation], desired.Annotations[LabelsAnnotation]; want == "" && have != "" {
-		annotations[LabelsAnnotation] = nil
-	} else if want != have {
-		annotations[LabelsAnnotation] = want
+	for _, key := range []string{LabelsAnnotation, KeptAnnotation} {
+		if have, want := amw.Annotations[key], desired.Annotations[key]; want == "" && have != "" {
+			annotations[key] = nil
+		} else if want != have {
+			annotations[key] = want
+		}
 	}
 	if uid := desired.Annotations[UIDAnnotation]; amw.Annotations[UIDAnnotation] != uid {
 		annotations[UIDAnnotation] = uid

@@ -154,6 +154,31 @@ func TestIntentOverABackup(t *testing.T) {
 	}
 }
 
+// Objects that stay although nobody may write them are listed as long as the spec says so.
+func TestKeptObjects(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, plane.REST())
+	c.quietly(0)
+	amw := c.intend("a", "b")
+	if option := applied.DeleteOption(amw); option != nil {
+		t.Errorf("without any: %+v", option)
+	}
+	for _, kept := range [][]object.Ref{{configMap("b").Ref}, {configMap("a").Ref, configMap("b").Ref}, nil} {
+		var err error
+		amw, err = c.applied.Ensure(t.Context(), amw, c.hub, applied.Work{Name: "web", UID: "1", Source: "hub1", Kept: kept}, nil)
+		kit.NoError(t, err)
+		var names []string
+		if option := applied.DeleteOption(amw); option != nil {
+			for _, rule := range option.SelectivelyOrphan.OrphaningRules {
+				names = append(names, rule.Name)
+			}
+		}
+		if len(names) != len(kept) || len(kept) > 0 && names[len(names)-1] != "b" {
+			t.Errorf("%v stay, want %v", names, kept)
+		}
+	}
+}
+
 // A status that undoes one which was put off must not be overtaken by it.
 func TestDraftIsReplaced(t *testing.T) {
 	t.Parallel()

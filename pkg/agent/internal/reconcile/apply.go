@@ -71,7 +71,7 @@ func (r *Reconciler) applySpec(ctx context.Context, rec *reconciliation) (time.D
 	}
 	amw, err := r.Applied.Ensure(ctx, rec.known, r.naming.hubHash(work.Source), applied.Work{
 		Name: work.Meta.Name, UID: work.UID, Source: work.Source, Labels: work.Meta.Labels,
-		SourceIdentity: work.SourceIdentity, HeldReason: heldReason(work), Order: rec.order.start(),
+		SourceIdentity: work.SourceIdentity, HeldReason: heldReason(work), Order: rec.order.start(), Kept: rec.kept(),
 	}, intended)
 	if err != nil {
 		if !apierrors.IsConflict(err) { // else it is tried again at once

@@ -66,6 +66,9 @@ func (r *Reconciler) removeResources(ctx context.Context, logger *slog.Logger, e
 		logger.Warn(intentUnreadable, "appliedManifestWork", amw.Name, "error", err)
 	}
 	resources = e.history.left(resources)
+	if option := applied.DeleteOption(amw); option != nil && (spec == nil || len(spec.Workload.Manifests) == 0) {
+		spec = &workv1.ManifestWorkSpec{DeleteOption: option}
+	}
 	removals := r.removeObjects(ctx, &e.history, resources, spec, amw)
 	var pending []applied.Resource
 	base := audit.Record{

@@ -110,6 +110,16 @@ func (r *Reconciler) removalOf(ctx context.Context, res applied.Resource, spec *
 	return removal, err
 }
 
+// kept returns the objects that are orphaned and must not be written, so that they may have an owner reference of an earlier spec.
+func (rec *reconciliation) kept() (refs []object.Ref) {
+	for i := range rec.manifests {
+		if m := &rec.manifests[i]; m.Err == nil && readOnly(m) && !m.Owned {
+			refs = append(refs, m.Ref)
+		}
+	}
+	return refs
+}
+
 // refsOf returns the objects of resources.
 func refsOf(resources []applied.Resource) []object.Ref {
 	refs := make([]object.Ref, len(resources))
