@@ -95,12 +95,13 @@ func (r *record) hubWrite(w kubeapi.Write) {
 		}
 	}
 	// An agent that hears of this generation alone does not know that one before has left an object. And a work that takes the name of one
-	// that a restore has removed, and that the agent holds, says what becomes of that one's objects.
-	if w.After != nil && (w.Before != nil || r.restored[w.After.GetNamespace()+"/"+w.After.GetName()]) {
+	// that a restore has removed, and that the agent holds, or whose objects a restore has brought back, says what becomes of that one's objects.
+	if w.After != nil {
 		work := workFrom(w.After)
+		takes := w.Before != nil || r.restored[work.Namespace+"/"+work.Name]
 		for object, d := range r.declared {
 			switch _, still := after[object]; {
-			case still || !strings.HasPrefix(object, work.Namespace+"/"+work.Name+"-"):
+			case still || !strings.HasPrefix(object, work.Namespace+"/"+work.Name+"-") || !takes && !r.returned[object]:
 			case orphans(work, object[strings.Index(object, "/")+1:]):
 				r.orphaned[object] = true // likewise, that one before has not
 			default:
