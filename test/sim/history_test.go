@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -99,10 +100,11 @@ type histories struct {
 	names    map[string]string     // of works, as cluster/name
 	declared map[string]declaredIn // by cluster/object/value
 	rewound  map[string]bool       // works that came back as they were before: nothing is promised of them
+	trace    *trace
 }
 
 func newHistories(t *trace) *histories {
-	h := &histories{specs: map[string]*register{}, statuses: map[string]*register{}, names: map[string]string{}, declared: map[string]declaredIn{}, rewound: map[string]bool{}}
+	h := &histories{specs: map[string]*register{}, statuses: map[string]*register{}, names: map[string]string{}, declared: map[string]declaredIn{}, rewound: map[string]bool{}, trace: t}
 	for i := range t.entries {
 		h.read(i, &t.entries[i])
 	}
@@ -121,6 +123,9 @@ func (h *histories) read(i int, e *entry) {
 	case w == nil:
 		if e.rewinds {
 			h.rewind(e.actor)
+		}
+		if gained := takesOver.FindStringSubmatch(e.what); gained != nil {
+			h.takenOver(i, e.at, gained[1])
 		}
 	case w.Kind.Kind == "ManifestWork":
 		h.hubWrite(i, e)
@@ -147,6 +152,33 @@ func (h *histories) started(i int, cluster string) {
 	for uid, name := range h.names {
 		if strings.HasPrefix(name, cluster+"/") {
 			h.sentAgain(i, h.specs[uid])
+		}
+	}
+}
+
+// takesOver is what a hub logs that begins to serve a cluster, or all.
+var takesOver = regexp.MustCompile(`msg=(?:leading program=hub|"cluster gained".* cluster=(\S+))`)
+
+// takenOver notes that a hub begins to serve a cluster, all if it is empty. It does not know which statuses came before, and takes those that were signed
+// up to a minute ago (docs/protocol.md, Signatures).
+func (h *histories) takenOver(i int, at time.Time, cluster string) {
+	for uid, name := range h.names {
+		r := h.statuses[uid]
+		if !strings.HasPrefix(name, cluster) {
+			continue
+		}
+		var recent []access
+		for _, a := range r.accesses {
+			switch {
+			case !a.write:
+			case h.trace.entries[a.entry].at.Before(at.Add(-time.Minute)):
+				recent = []access{a}
+			default:
+				recent = append(recent, a)
+			}
+		}
+		for _, a := range recent {
+			r.add(access{i, true, a.generation})
 		}
 	}
 }
@@ -332,6 +364,30 @@ func TestHistoriesOfSpecsSentAgain(t *testing.T) {
 		}
 		if wrong := r.wrong() >= 0; wrong != test.wrong {
 			t.Errorf("%s: wrong is %v, want %v", name, wrong, test.wrong)
+		}
+	}
+}
+
+// A hub that begins to serve a cluster may take statuses that were signed up to a minute before.
+func TestHistoriesOfHubsThatTakeOver(t *testing.T) {
+	at := func(second int) time.Time { return time.Date(2026, 1, 1, 0, 0, second, 0, time.UTC) }
+	for what, wrong := range map[string]bool{
+		`level=INFO msg=leading program=hub`:                           false,
+		`level=INFO msg="cluster gained" program=hub cluster=cluster1`: false,
+		`level=INFO msg="cluster gained" program=hub cluster=cluster2`: true,
+		`level=INFO msg="caches are current" program=hub`:              true,
+	} {
+		entries := []entry{{at: at(0)}, {at: at(30)}, {at: at(110)}, {actor: "log", what: what, at: at(120)}}
+		r := &register{accesses: []access{{0, true, 1}, {1, true, 2}, {2, true, 3}, {2, false, 3}}}
+		h := &histories{specs: map[string]*register{"u": {}}, statuses: map[string]*register{"u": r}, names: map[string]string{"u": "cluster1/work1"}, trace: &trace{entries: entries}}
+		h.read(3, &entries[3])
+		r.add(access{generation: 2})
+		if got := r.wrong() >= 0; got != wrong {
+			t.Errorf("after %s: wrong is %v, want %v", what, got, wrong)
+		}
+		r.add(access{generation: 1})
+		if r.wrong() < 0 {
+			t.Errorf("after %s: a status of more than a minute ago is explained", what)
 		}
 	}
 }
