@@ -104,6 +104,24 @@ func TestGoneObjectsAreNotLookedForAgain(t *testing.T) {
 	}
 }
 
+// What comes back with the reference to the AppliedManifestWork of a deleted work, such as from a backup of the cluster, is removed again.
+func TestObjectOfADeletedWorkThatComesBackIsRemoved(t *testing.T) {
+	w, works := start(t)
+	w.deploy(works, "web", configMap("free", "1"), held(configMap("held", "1")))
+	client := w.cluster.CoreV1().ConfigMaps(w.namespace)
+	free, err := client.Get(w.Context(), "free", metav1.GetOptions{})
+	kit.NoError(t, err)
+	w.Delete(works, "web")
+	w.deleting(works, "web", "ConfigMap "+w.namespace+"/held waits for its finalizers test.workwire.dev/hold")
+	w.names("web", "held")
+	free.ResourceVersion, free.UID = "", "" // with label and owner
+	_, err = client.Create(w.Context(), free, metav1.CreateOptions{})
+	kit.NoError(t, err)
+	w.data("free", "")
+	w.patch("held", `{"metadata":{"finalizers":null}}`)
+	w.Gone(works, "web")
+}
+
 // While an object that was dropped from the spec waits for a finalizer, the others are not applied
 // again.
 func TestWaitingForARemovedObjectWritesNothing(t *testing.T) {

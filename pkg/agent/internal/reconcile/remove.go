@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 
@@ -65,6 +67,7 @@ func (r *Reconciler) removeResources(ctx context.Context, logger *slog.Logger, e
 	if err != nil {
 		logger.Warn(intentUnreadable, "appliedManifestWork", amw.Name, "error", err)
 	}
+	r.noteReturned(&e.history, amw.UID)
 	resources = e.history.left(resources)
 	if option := applied.DeleteOption(amw); option != nil && (spec == nil || len(spec.Workload.Manifests) == 0) {
 		spec = &workv1.ManifestWorkSpec{DeleteOption: option}
@@ -106,6 +109,15 @@ func (r *Reconciler) removeResources(ctx context.Context, logger *slog.Logger, e
 		return after, false, fmt.Errorf("remove %d of %d objects: %w", len(pending), len(resources), err)
 	}
 	return after, false, nil
+}
+
+// noteReturned forgets of an object that it is gone if a watch shows it with a reference to the owner: a copy of it may have been
+// put back, such as from a backup.
+func (r *Reconciler) noteReturned(h *history, owner types.UID) {
+	maps.DeleteFunc(h.gone, func(ref object.Ref, _ struct{}) bool {
+		live := r.Objects.Get(ref)
+		return live.State == object.Present && slices.ContainsFunc(live.Object.GetOwnerReferences(), func(o metav1.OwnerReference) bool { return o.UID == owner })
+	})
 }
 
 // pollInterval returns after how long to read refs again, 0 if all of them are watched.
