@@ -122,6 +122,26 @@ func TestObjectOfADeletedWorkThatComesBackIsRemoved(t *testing.T) {
 	w.Gone(works, "web")
 }
 
+// The end of an object that has lost the agent's label, and so is not watched, is noticed all the same.
+func TestEndOfAnObjectWithoutLabelIsNoticed(t *testing.T) {
+	w, works := start(t)
+	w.deploy(works, "web", configMap("low", "1"), inWave(1, held(configMap("held", "1"))))
+	w.names("web", "held", "low")
+	w.stop()
+	w.agent() // which watches the type from the start
+	w.Delete(works, "web")
+	w.deleting(works, "web", "ConfigMap "+w.namespace+"/held waits for its finalizers test.workwire.dev/hold; 1 objects of lower waves wait")
+	w.names("web", "held", "low")
+	w.requests.Take()
+	w.patch("held", `{"metadata":{"labels":null}}`)
+	kit.True(t, "the agent has read it", func() bool {
+		return len(w.requests.All(kit.Named("held"), func(r kit.Request) bool { return r.Verb == "get" })) > 0
+	})
+	w.patch("held", `{"metadata":{"finalizers":null}}`)
+	w.Gone(works, "web")
+	w.data("low", "")
+}
+
 // While an object that was dropped from the spec waits for a finalizer, the others are not applied
 // again.
 func TestWaitingForARemovedObjectWritesNothing(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/workwire/workwire/pkg/agent/internal/object"
@@ -105,7 +106,7 @@ func (r *removing) lookUp(ctx context.Context, requests *requests, i int) {
 		r.outcomes[i] = RemovalOutcome{Step: plan.LookUp, Err: fmt.Errorf("remove %s: read it: %w", requests.ref, err)}
 		return
 	}
-	r.learn(requests.ref, live.Object)
+	r.learnLeft(requests.ref, live.Object)
 	r.found(i, live, true)
 }
 
@@ -164,6 +165,14 @@ func (a *Applier) delete(ctx context.Context, r *requests, live object.Live, gua
 	if err != nil {
 		return false, err
 	}
-	a.learn(r.ref, left)
+	a.learnLeft(r.ref, left)
 	return left == nil, nil
+}
+
+// learnLeft stores an object that is being removed, unless it has lost the agent's label: its watch would not tell when it is gone.
+func (a *Applier) learnLeft(ref object.Ref, left *unstructured.Unstructured) {
+	if left != nil && left.GetLabels()[object.AgentLabel] != a.config.AgentHash {
+		left = nil
+	}
+	a.learn(ref, left)
 }
