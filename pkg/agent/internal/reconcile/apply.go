@@ -82,12 +82,11 @@ func (r *Reconciler) applySpec(ctx context.Context, rec *reconciliation) (time.D
 	if amw.DeletionTimestamp != nil {
 		// Somebody deleted the AppliedManifestWork. What it names goes with it, and is applied
 		// again under a new one.
-		h := rec.history()
-		h.gone = nil
 		after, _, err := r.removeResources(ctx, rec.logger, rec.entry, amw, &work.Spec)
 		if err != nil {
 			return after, err
 		}
+		h := rec.history()
 		h.spec, h.applied, h.repairs = nil, nil, repairs{}
 		return sooner(after, r.SyncInterval), nil
 	}

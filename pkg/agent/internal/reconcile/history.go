@@ -3,6 +3,8 @@ package reconcile
 import (
 	"slices"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/workwire/workwire/pkg/agent/internal/applied"
 	"github.com/workwire/workwire/pkg/agent/internal/inbox"
 	"github.com/workwire/workwire/pkg/agent/internal/object"
@@ -30,7 +32,9 @@ type history struct {
 	// warnings holds what the last writes of manifests were warned of.
 	warnings map[warned][]string
 	// gone holds the objects that the AppliedManifestWork names and that do not exist any more.
-	gone    map[object.Ref]struct{}
+	gone map[object.Ref]struct{}
+	// goneOf is the AppliedManifestWork during whose deletion they went; empty: none.
+	goneOf  types.UID
 	repairs repairs
 	// refused holds the manifests of spec that could not be applied, by index.
 	refused map[int]*refusal
@@ -57,7 +61,7 @@ func (h *history) isZero() bool {
 
 // reset forgets everything that is about the manifests of the spec before.
 func (h *history) reset() {
-	h.errs, h.logged, h.gone, h.refused, h.repairs = nil, nil, nil, nil, repairs{last: h.repairs.last}
+	h.errs, h.logged, h.gone, h.goneOf, h.refused, h.repairs = nil, nil, nil, "", nil, repairs{last: h.repairs.last}
 }
 
 // markGone notes that an object which the AppliedManifestWork names does not exist any more.

@@ -17,6 +17,7 @@ import (
 // the work, do not bring the next attempt forward.
 type removal struct {
 	backoff
+	orphan  bool                 // it is to stay
 	outcome apply.RemovalOutcome // of the last attempt; Err is nil if the object waits for its finalizers, or for others
 }
 
@@ -59,7 +60,7 @@ func (r *Reconciler) removeObjects(ctx context.Context, h *history, resources []
 			if wait := before.waits(r.Objects.Get(res.Ref), now); wait > 0 {
 				all.outcomes[i], all.waiting[i] = before.outcome, true
 				all.after = sooner(all.after, wait)
-				entries[i].Orphan = before.outcome.Step == plan.DropOwner
+				entries[i].Orphan = before.orphan
 				continue
 			}
 		}
@@ -77,6 +78,9 @@ func (r *Reconciler) removeObjects(ctx context.Context, h *history, resources []
 		if !entries[i].Later {
 			all.outcomes[i] = outcome
 			all.first[i] = h.noteRemoval(resources[i].Ref, outcome, time.Now())
+			if left := h.removals[resources[i].Ref]; left != nil {
+				left.orphan = entries[i].Orphan
+			}
 		}
 	}
 	return all

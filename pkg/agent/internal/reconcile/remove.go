@@ -34,7 +34,7 @@ func (r *Reconciler) remove(ctx context.Context, logger *slog.Logger, e *entry, 
 	r.watch(e, interest{objects: e.interest.objects, account: account})
 	if amw, exists := r.Applied.Get(e.name); exists {
 		if amw.DeletionTimestamp == nil {
-			e.history.gone = nil // a spec that was not applied to the end may have made them again
+			e.history.goneOf = "" // it may be restored, with its objects
 		}
 		recheck := r.reportRemoving(ctx, logger, e, work, amw)
 		deleting, err := r.Applied.Delete(ctx, amw)
@@ -66,6 +66,9 @@ func (r *Reconciler) removeResources(ctx context.Context, logger *slog.Logger, e
 	resources, err := applied.Resources(amw)
 	if err != nil {
 		logger.Warn(intentUnreadable, "appliedManifestWork", amw.Name, "error", err)
+	}
+	if e.history.goneOf != amw.UID { // a spec that was not applied to the end may have made them again
+		e.history.gone, e.history.goneOf = nil, amw.UID
 	}
 	r.noteReturned(&e.history, amw.UID)
 	resources = e.history.left(resources)
