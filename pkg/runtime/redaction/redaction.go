@@ -11,6 +11,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 )
 
 // WithoutValues returns err with a text for logs and conditions, in which errors of the API server
@@ -161,14 +162,26 @@ var (
 	numberText = regexp.MustCompile(`\bnumber [-+.0-9eE]+`)
 )
 
-// masked returns text without what it quotes, except for versions of an API.
+// fieldNames are the names that the validation of Kubernetes' own kinds (k8s.io/kubernetes, pkg/apis) has in backquotes. They are
+// listed, since others quote values so too: what is left tells of a value at most that it is one of these names.
+var fieldNames = sets.New(strings.Fields(`
+	addresses allocated allNodes allowPrivilegeEscalation capabilities.Add cidr clusterIP configMapKeyRef configMapRef containerPort
+	deallocationRequested defaultBackend deletionTimestamp devices dnsConfig dnsPolicy emulationVersion exactly externalTrafficPolicy fieldRef
+	fileKeyRef firstAvailable hostIP hostNetwork hostUsers immutable ingressClassName ip key labels maxSurge minReplicas name nodeName
+	nodeSelector notReadyAddresses operator parameters.scope perDeviceNodeSelection podGroupName port privileged resourceClaimName
+	resourceClaimTemplateName resourceFieldRef restartPolicy rules secretKeyRef secretRef selector sharedCounters sinceSeconds sinceTime
+	spec.activeDeadlineSeconds spec.os.name spec.resourceClaims spec.terminationGracePeriodSeconds spec.tolerations spec.type startTime
+	strategy stream tailLines tolerationSeconds type value`)...)
+
+// masked returns text without what it quotes, except for versions of an API and names of fields.
 func masked(text string) string {
 	text, _, _ = strings.Cut(text, "\n")
 	for _, dump := range []string{", error found in #", "valueUnstructured", "{"} { // excerpts and values that are not quoted
 		text, _, _ = strings.Cut(text, dump)
 	}
 	text = quotedText.ReplaceAllStringFunc(text, func(quoted string) string {
-		if apiVersion.MatchString(quoted) {
+		name, closed := strings.CutSuffix(quoted, "`")
+		if apiVersion.MatchString(quoted) || closed && fieldNames.Has(strings.TrimPrefix(name, "`")) {
 			return quoted
 		}
 		return `"…"`
