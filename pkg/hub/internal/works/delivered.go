@@ -140,11 +140,7 @@ func answered(work *workv1.ManifestWork, s *wire.Status, known *workv1.DeliveryS
 		}
 	}
 	status.Delivery = work.Status.Delivery
-	current := s.Generation >= wire.Generation(work.Generation)
-	if deleting := work.DeletionTimestamp != nil; deleting {
-		current = s.Meta.DeletionTimestamp != nil
-	}
-	if !current && !workstate.IsAnswer(work, &status) {
+	if !isAnswer(work, s) {
 		setReady(work, &status, now)
 		return status
 	}
@@ -164,6 +160,15 @@ func answered(work *workv1.ManifestWork, s *wire.Status, known *workv1.DeliveryS
 	}
 	setReady(work, &status, now)
 	return status
+}
+
+// isAnswer reports whether s is about the newest state of work.
+func isAnswer(work *workv1.ManifestWork, s *wire.Status) bool {
+	current := s.Generation >= wire.Generation(work.Generation)
+	if deleting := work.DeletionTimestamp != nil; deleting {
+		current = s.Meta.DeletionTimestamp != nil
+	}
+	return current || workstate.IsAnswer(work, &s.Status)
 }
 
 // setTime sets to if from is not zero and it may be replaced.

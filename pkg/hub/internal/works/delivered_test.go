@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
@@ -135,6 +136,55 @@ func TestAnswered(t *testing.T) {
 			}
 			if again := answered(&workv1.ManifestWork{ObjectMeta: work.ObjectMeta, Status: got}, c.status, c.known, metav1.Now()); !equal(&again, &got) {
 				t.Errorf("the same status once more changes %+v to %+v", got, again)
+			}
+		})
+	}
+}
+
+// TestAnswerIsAcknowledgement: an agent that answers before the broker's acknowledgement is here leaves no hop without a time, and what
+// comes later is no other status.
+func TestAnswerIsAcknowledgement(t *testing.T) {
+	now := metav1.Now()
+	deleting := metav1.Condition{Type: workv1.WorkDeleting, Status: metav1.ConditionTrue}
+	applied := metav1.Condition{Type: workv1.WorkApplied, Status: metav1.ConditionFalse, Reason: "R", ObservedGeneration: 2}
+	old := applied
+	old.ObservedGeneration = 1
+	for _, c := range []struct {
+		name     string
+		deletion *metav1.Time // of the work
+		status   wire.Status
+		times    workv1.DeliveryStatus
+		want     bool
+	}{
+		{"an answer", nil, wire.Status{Generation: 2, Status: workv1.ManifestWorkStatus{Conditions: []metav1.Condition{applied}}},
+			workv1.DeliveryStatus{Generation: 2, PublishedTime: at(1)}, true},
+		{"of a deletion", &now, wire.Status{Generation: 1, Meta: metav1.ObjectMeta{DeletionTimestamp: &now},
+			Status: workv1.ManifestWorkStatus{Conditions: []metav1.Condition{deleting}}}, workv1.DeliveryStatus{Generation: 2, PublishedTime: at(1)}, true},
+		{"of the spec that is being deleted", &now, wire.Status{Generation: 2, Status: workv1.ManifestWorkStatus{Conditions: []metav1.Condition{applied}}},
+			workv1.DeliveryStatus{Generation: 2, PublishedTime: at(1)}, false},
+		{"of the generation before", nil, wire.Status{Generation: 1, Status: workv1.ManifestWorkStatus{Conditions: []metav1.Condition{old}}},
+			workv1.DeliveryStatus{Generation: 2, PublishedTime: at(1)}, false},
+		{"of an agent that is ahead", nil, wire.Status{Generation: 3, Status: workv1.ManifestWorkStatus{Conditions: []metav1.Condition{applied}}},
+			workv1.DeliveryStatus{Generation: 2, PublishedTime: at(1)}, false},
+		{"published by another hub", nil, wire.Status{Generation: 2, Status: workv1.ManifestWorkStatus{Conditions: []metav1.Condition{applied}}},
+			workv1.DeliveryStatus{Generation: 2}, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			e := &entry{times: c.times}
+			controller := &Controller{entries: map[types.UID]*entry{"u": e}}
+			work := &workv1.ManifestWork{ObjectMeta: metav1.ObjectMeta{UID: "u", Generation: 2, DeletionTimestamp: c.deletion}}
+			work.Status.Delivery = &workv1.DeliveryStatus{Generation: 1}
+			status, _ := controller.answer(work, &c.status)
+			if got := status.Delivery.AcknowledgedTime != nil; got != c.want {
+				t.Fatalf("acknowledged: %t, want %t: %+v", got, c.want, status.Delivery)
+			}
+			if !c.want {
+				return
+			}
+			work.Status = *status
+			e.acknowledged(now.Add(time.Hour))
+			if again, changed := controller.answer(work, &c.status); changed {
+				t.Errorf("the broker's acknowledgement changes %+v to %+v", status.Delivery, again.Delivery)
 			}
 		})
 	}

@@ -29,6 +29,13 @@ type entry struct {
 	due       time.Time             // when its status must say that it is pending
 }
 
+// acknowledged notes when the broker had taken what was published last. It says so, or an answer of the agent does: the first one counts.
+func (e *entry) acknowledged(at time.Time) {
+	if e.times.PublishedTime != nil && e.times.AcknowledgedTime == nil {
+		e.times.AcknowledgedTime = new(metav1.NewMicroTime(at))
+	}
+}
+
 // trackWork handles a watch event of a work.
 func (c *Controller) trackWork(before, after *workv1.ManifestWork) {
 	c.mu.Lock()
@@ -153,8 +160,7 @@ func (c *Controller) Published(p delivery.Publication) {
 		return
 	}
 	if p.Err == nil {
-		ended := metav1.NewMicroTime(p.Ended)
-		e.times.AcknowledgedTime = &ended
+		e.acknowledged(p.Ended)
 	}
 	e.published = &p
 	c.schedule(p.UID, e)
@@ -255,6 +261,10 @@ func (c *Controller) answer(work *workv1.ManifestWork, s *wire.Status) (status *
 	c.mu.Lock()
 	var known *workv1.DeliveryStatus
 	if e, ok := c.entries[work.UID]; ok {
+		ahead := s.Generation > wire.Generation(work.Generation) // it says nothing about what was published
+		if e.times.Generation == work.Generation && !ahead && isAnswer(work, s) {
+			e.acknowledged(time.Now())
+		}
 		known = e.times.DeepCopy()
 	}
 	c.mu.Unlock()
