@@ -21,7 +21,7 @@ func newCommand() *cobra.Command {
 		Long: "Starts a hub API, a hub, a broker, a spoke cluster and its agent on this machine, applies the examples and\n" +
 			"shows their status as it arrives. Then, with --walk, it starts two clusters more and walks through a rollout:\n" +
 			"stages, of which the canary fails and goes back, its fix, which is approved, and a cluster that is off and back.\n" +
-			"It goes on until Ctrl-C. Everything listens on loopback only.",
+			"It goes on until Ctrl-C, and starts a broker, hub or agent that ends again. Everything listens on loopback only.",
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
 		SilenceErrors: true,

@@ -14,6 +14,9 @@ import (
 // joinerPassword is the file with the password of the user who may only ask to join.
 const joinerPassword = "joiner.password"
 
+// anyPort is the address of a program that says where it listens.
+const anyPort = "127.0.0.1:0"
+
 // startBroker issues the certificates of the broker, the hub and a program, and starts the broker. Clusters get theirs when they join.
 func (s *stage) startBroker(ctx context.Context) error {
 	list, err := certificates.Parse(fmt.Appendf(nil, `certificates:
@@ -35,14 +38,16 @@ func (s *stage) startBroker(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	config := fmt.Sprintf(`listeners:
-- address: 127.0.0.1:0
+	config := func(address string) string {
+		return fmt.Sprintf(`listeners:
+- address: %s
   tls: {certFile: broker/tls.crt, keyFile: broker/tls.key, clientCAFile: broker/ca.crt, crlFile: broker/ca.crl}
 dataDir: sessions
 users:
 - {username: joiner, role: joiner, passwordHash: %q}
-`, hash)
-	for name, text := range map[string]string{"broker.yaml": config, joinerPassword: password} {
+`, address, hash)
+	}
+	for name, text := range map[string]string{"broker.yaml": config(anyPort), joinerPassword: password} {
 		if err := os.WriteFile(s.path(name), []byte(text), 0o600); err != nil {
 			return err
 		}
@@ -56,6 +61,11 @@ users:
 		return err
 	}
 	s.say("broker is ready at mqtts://%s", at)
+	// Its clients look for it there when it is started again.
+	if err := os.WriteFile(s.path("broker-again.yaml"), []byte(config(at)), 0o600); err != nil {
+		return err
+	}
+	s.restarts("broker", "work-broker", "--config="+s.path("broker-again.yaml"))
 	return s.writeTransports(at)
 }
 

@@ -18,6 +18,7 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/rest"
 
 	"github.com/workwire/workwire/test/kit/process"
@@ -46,6 +47,13 @@ type Options struct {
 // columns is how long a line of progress may be.
 const columns = 100
 
+// How a program that has ended is started again: after restartDelay, and not more than maxRestarts times in a row, each before it has run for steady.
+const (
+	restartDelay = time.Second
+	maxRestarts  = 3
+	steady       = 10 * time.Second
+)
+
 // Names of the hub's source and the cluster, and of the source that docs/sdk.md writes.
 const (
 	sourceID    = "hub1"
@@ -69,7 +77,9 @@ type stage struct {
 	mu       sync.Mutex
 	// running are the programs, in the order of their start; guarded by mu while they start.
 	running []*process.Process
-	hub     *rest.Config
+	// again is what a program of this name is started with when it has ended by itself; guarded by mu.
+	again map[string][]string
+	hub   *rest.Config
 	// dashboard is the address of the hub's dashboard.
 	dashboard string
 }
@@ -179,25 +189,76 @@ func (s *stage) end() error {
 	return errors.Join(append(errs, s.lock.Close())...)
 }
 
-// watchOver waits until ctx or one of the programs ends.
+// watchOver keeps the programs running until ctx ends, or one that cannot be.
 func (s *stage) watchOver(ctx context.Context) error {
-	dead := make(chan *process.Process, len(s.running))
-	for _, p := range s.running {
-		go func() {
-			<-p.Done()
-			dead <- p
-		}()
+	group, ctx := errgroup.WithContext(ctx)
+	for _, p := range slices.Clone(s.running) {
+		group.Go(func() error { return s.keep(ctx, p) })
 	}
-	select {
-	case <-ctx.Done():
-		return nil
-	case p := <-dead:
-		return p.Died()
+	return group.Wait()
+}
+
+// keep starts a program again whenever it has ended, if it may be, until ctx ends. It returns an error once the program has ended too often in
+// a row.
+func (s *stage) keep(ctx context.Context, p *process.Process) error {
+	for restarts := 0; ; restarts++ {
+		began := time.Now()
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-p.Done():
+		}
+		if time.Since(began) >= steady {
+			restarts = 0
+		}
+		s.mu.Lock()
+		argv := s.again[p.Name]
+		s.mu.Unlock()
+		if argv == nil || restarts == maxRestarts {
+			return p.Died()
+		}
+		how := "exit status 0"
+		if err := p.Wait(); err != nil {
+			how = err.Error()
+		}
+		s.say("%s ended (%s) and is started again, as a kubelet does: see its log", p.Name, how)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(restartDelay):
+		}
+		next, err := process.Start(s.Dir, p.Name, argv...)
+		if err != nil {
+			return err
+		}
+		s.replace(p, next)
+		p = next
 	}
 }
 
+// restarts has the program of this name started again with these arguments when it ends by itself, once the demo has shown everything.
+func (s *stage) restarts(name, program string, args ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.again == nil {
+		s.again = make(map[string][]string)
+	}
+	s.again[name] = s.command(program, args)
+}
+
+func (s *stage) command(program string, args []string) []string {
+	return append([]string{filepath.Join(s.Bin, program)}, args...)
+}
+
+// replace puts a program in the place of one that has ended.
+func (s *stage) replace(ended, next *process.Process) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.running[slices.Index(s.running, ended)] = next
+}
+
 func (s *stage) start(name, program string, args ...string) (*process.Process, error) {
-	p, err := process.Start(s.Dir, name, append([]string{filepath.Join(s.Bin, program)}, args...)...)
+	p, err := process.Start(s.Dir, name, s.command(program, args)...)
 	if err != nil {
 		return nil, err
 	}

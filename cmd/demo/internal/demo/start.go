@@ -78,15 +78,17 @@ func (s *stage) startWorkwire(ctx context.Context) error {
 	if err := s.startBroker(ctx); err != nil {
 		return err
 	}
-	hub, err := s.start("hub", "work-hub", "--source-id="+sourceID, "--transport-config="+s.transport(sourceID), "--kubeconfig="+s.path("hub/kubeconfig"),
-		"--join", "--join-authority-cert-file="+s.path("authority/ca.crt"), "--join-authority-key-file="+s.path("authority/ca.key"),
-		"--listen-address=127.0.0.1:0", "--dashboard-address=127.0.0.1:0")
+	args := []string{"--source-id=" + sourceID, "--transport-config=" + s.transport(sourceID), "--kubeconfig=" + s.path("hub/kubeconfig"),
+		"--join", "--join-authority-cert-file=" + s.path("authority/ca.crt"), "--join-authority-key-file=" + s.path("authority/ca.key"),
+		"--listen-address=" + anyPort}
+	hub, err := s.start("hub", "work-hub", append(args, "--dashboard-address="+anyPort)...)
 	if err != nil {
 		return err
 	}
 	if s.dashboard, err = dashboardAddress(ctx, hub); err != nil {
 		return err
 	}
+	s.restarts("hub", "work-hub", append(args, "--dashboard-address="+s.dashboard)...) // where the user looks
 	if err := said(ctx, hub, "connected to the broker", "connection=joins"); err != nil {
 		return err
 	}
@@ -122,8 +124,10 @@ func (s *stage) join(ctx context.Context, name, cluster, dir string) (*process.P
 
 // startAgent starts the agent of a cluster that has a token or has joined.
 func (s *stage) startAgent(name, cluster, dir string) (*process.Process, error) {
-	return s.start(name, "work-agent", "--cluster-name="+cluster, "--join-secret="+join.Namespace+"/"+join.MembershipSecret,
-		"--kubeconfig="+s.path(dir+"/kubeconfig"), "--listen-address=127.0.0.1:0")
+	args := []string{"--cluster-name=" + cluster, "--join-secret=" + join.Namespace + "/" + join.MembershipSecret,
+		"--kubeconfig=" + s.path(dir+"/kubeconfig"), "--listen-address=" + anyPort}
+	s.restarts(name, "work-agent", args...)
+	return s.start(name, "work-agent", args...)
 }
 
 // atHub runs kubectl at the hub.
