@@ -144,6 +144,7 @@ func decide(name wire.ClusterName, v view, p policy, now time.Time) step {
 			s.requeueAfter = after
 		}
 	}
+	// Not with each change of presence: it would be a second request, and thousands of clusters may change at once.
 	s.annotations = annotationsFor(v.presence)
 	s.spec = !apiequality.Semantic.DeepEqual(s.taints, v.stored.Spec.Taints) || outdated(v.stored, v.presence, v.clusters) ||
 		v.stored.Annotations[AnnouncesAnnotationKey] != s.annotations[AnnouncesAnnotationKey] || len(s.held.annotations) > 0

@@ -98,6 +98,8 @@ func TestDecide(t *testing.T) {
 	later.heard = start.Add(lastSeenInterval)
 	soon := there
 	soon.heard = start.Add(lastSeenInterval - time.Second)
+	patient := manual
+	patient.limits.grace = 5 * time.Minute
 	bare := &clusterv1.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "c"}}
 	const unreachable, yes = clusterv1.ManagedClusterTaintUnreachable, "True " + clusterv1.ReasonAvailable
 	deleting := func(c *clusterv1.ManagedCluster) { now := metav1.NewTime(start); c.DeletionTimestamp = &now }
@@ -143,6 +145,11 @@ func TestDecide(t *testing.T) {
 				Events: []string{"Warning Unavailable"}, Spec: true, Taints: []string{unreachable}}},
 		{"back", manual, view{presence: there, stored: settled(gone)},
 			summary{Status: true, Available: yes, Accepted: "True " + clusterv1.ReasonAccepted, Joined: true, Events: []string{"Normal Available"}, Spec: true}},
+		{"gone, without a taint yet", patient, view{presence: gone, stored: settled(there)},
+			summary{Status: true, Available: "Unknown " + clusterv1.ReasonDisconnected, Accepted: "True " + clusterv1.ReasonAccepted, Joined: true,
+				Events: []string{"Warning Unavailable"}}},
+		{"back, without a taint", patient, view{presence: soon, stored: settled(gone, func(c *clusterv1.ManagedCluster) { c.Spec.Taints = nil })},
+			summary{Status: true, Available: yes, Accepted: "True " + clusterv1.ReasonAccepted, Joined: true, Events: []string{"Normal Available"}}},
 		{"gone and back unseen", manual, view{presence: known("announce a; left a; announce b"), stored: settled(there)}, summary{}},
 		{"the condition was written, the taint was not", manual, view{presence: gone, stored: settled(gone, func(c *clusterv1.ManagedCluster) {
 			c.Spec.Taints = nil
