@@ -235,12 +235,8 @@ func RolloutOf(set *workv1alpha1.ManifestWorkReplicaSet) Rollout {
 	r.RolledBack = progressing != nil && progressing.Reason == workv1alpha1.ReasonRolledBack
 	r.Line = fmt.Sprintf("%d clusters have the template: %d applied, %d available, %d progressing, %d degraded", line.Total, line.Applied, line.Available,
 		line.Progressing, line.Degraded)
-	message := line.Message
-	if progressing != nil && progressing.Message != "" && !r.Done {
-		message = progressing.Message
-	}
-	if message != "" && !r.Done {
-		r.Line += "; " + cli.OneLine(message)
+	if line.Message != "" && !r.Done {
+		r.Line += "; " + cli.OneLine(line.Message)
 	}
 	return r
 }

@@ -171,6 +171,32 @@ func TestGoals(t *testing.T) {
 	}
 }
 
+// TestSetMessage checks that the line of a set says what it waits for, whichever condition has the text.
+func TestSetMessage(t *testing.T) {
+	const approval = "revision 2: 1 of 3 clusters succeeded; stage main: waits for approval"
+	for name, c := range map[string]struct {
+		conditions []metav1.Condition
+		want       string
+	}{
+		"waits for approval": {[]metav1.Condition{{Type: "PlacementRolledOut", Status: "False", Reason: "Progressing"}, {Type: "Progressing", Status: "True", Reason: "WaitsForApproval", Message: approval}}, approval},
+		"stalled":            {[]metav1.Condition{{Type: "PlacementRolledOut", Status: "False", Reason: "Progressing"}, {Type: "Progressing", Status: "False", Reason: "OverrideFailed", Message: "rule 1 fails"}, {Type: "Stalled", Status: "True"}}, "rule 1 fails"},
+		"removals held":      {[]metav1.Condition{{Type: "RemovalsHeld", Status: "True", Message: "3 of 4"}, {Type: "PlacementRolledOut", Status: "False"}, {Type: "Progressing", Status: "True", Message: "x"}}, "3 of 4; x"},
+		"clusters outside":   {[]metav1.Condition{{Type: "PlacementVerified", Status: "False", Message: "2 clusters are in no set"}, {Type: "Progressing", Status: "True", Message: "1 of 3"}}, "2 clusters are in no set; 1 of 3"},
+		"invalid":            {[]metav1.Condition{{Type: "PlacementVerified", Status: "False", Message: "no such group"}, {Type: "Progressing", Status: "False", Message: "no such group"}}, "no such group"},
+		"no cluster":         {[]metav1.Condition{{Type: "PlacementVerified", Status: "False", Reason: "PlacementDecisionEmpty"}, {Type: "Progressing", Status: "False", Message: "no cluster is selected"}}, "no cluster is selected"},
+		"no Progressing":     {[]metav1.Condition{{Type: "PlacementRolledOut", Status: "False", Reason: "Progressing"}}, "Progressing"},
+		"rolled out":         {[]metav1.Condition{{Type: "PlacementRolledOut", Status: "True"}, {Type: "Progressing", Status: "False", Reason: "Complete", Message: "3 of 3 clusters succeeded"}}, ""},
+		"degraded later": {[]metav1.Condition{{Type: "PlacementRolledOut", Status: "True"}, {Type: "Progressing", Status: "False", Reason: "Complete", Message: "3 of 3 clusters succeeded"},
+			{Type: "ManifestworkApplied", Status: "False", Reason: "NotAsExpected", Message: "1 work is degraded"}}, "1 work is degraded"},
+	} {
+		set := &workv1alpha1.ManifestWorkReplicaSet{}
+		set.Status.Conditions = c.conditions
+		if got := fleet.NewSetLine(set).Message; got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
 // TestRollout checks what rollout status prints, with and without the condition Progressing.
 func TestRollout(t *testing.T) {
 	rolledOut := func(status metav1.ConditionStatus, message string) metav1.Condition {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -343,25 +344,10 @@ func NewSetLine(set *workv1alpha1.ManifestWorkReplicaSet) SetLine {
 	line := SetLine{Namespace: set.Namespace, Name: set.Name, Total: n.Total, Applied: n.Applied, Available: n.Available,
 		Progressing: n.Progressing, Degraded: n.Degraded, RolledOut: string(metav1.ConditionUnknown), Since: set.CreationTimestamp, Created: set.CreationTimestamp,
 		Paused: workv1.IsPaused(set)}
-	for _, kind := range []string{
-		workv1alpha1.ManifestWorkReplicaSetConditionRemovalsHeld, workv1alpha1.ManifestWorkReplicaSetConditionPlacementVerified,
-		workv1alpha1.ManifestWorkReplicaSetConditionPlacementRolledOut, workv1alpha1.ManifestWorkReplicaSetConditionManifestworkApplied,
-	} {
-		c := meta.FindStatusCondition(set.Status.Conditions, kind)
-		if c == nil {
-			continue
-		}
-		if kind == workv1alpha1.ManifestWorkReplicaSetConditionPlacementRolledOut {
-			line.RolledOut, line.Since = string(c.Status), c.LastTransitionTime
-		}
-		wrong := metav1.ConditionFalse
-		if kind == workv1alpha1.ManifestWorkReplicaSetConditionRemovalsHeld {
-			wrong = metav1.ConditionTrue
-		}
-		if c.Status == wrong && line.Message == "" {
-			line.Message = cmp.Or(c.Message, c.Reason)
-		}
+	if c := meta.FindStatusCondition(set.Status.Conditions, workv1alpha1.ManifestWorkReplicaSetConditionPlacementRolledOut); c != nil {
+		line.RolledOut, line.Since = string(c.Status), c.LastTransitionTime
 	}
+	line.Message = setMessage(set)
 	if unseen(set) {
 		line.RolledOut, line.Message = string(metav1.ConditionUnknown), notSeen
 	}
@@ -369,6 +355,37 @@ func NewSetLine(set *workv1alpha1.ManifestWorkReplicaSet) SetLine {
 		line.Message = cmp.Or(line.Message, "paused")
 	}
 	return line
+}
+
+// setMessage says what keeps a set from being as it should, empty if nothing does.
+func setMessage(set *workv1alpha1.ManifestWorkReplicaSet) string {
+	const held, verified = workv1alpha1.ManifestWorkReplicaSetConditionRemovalsHeld, workv1alpha1.ManifestWorkReplicaSetConditionPlacementVerified
+	const rolledOut, progressing = workv1alpha1.ManifestWorkReplicaSetConditionPlacementRolledOut, workv1alpha1.ManifestWorkReplicaSetConditionProgressing
+	done := meta.IsStatusConditionTrue(set.Status.Conditions, rolledOut)
+	wrong := func(kind string) *metav1.Condition {
+		c := meta.FindStatusCondition(set.Status.Conditions, kind)
+		switch {
+		case c == nil:
+		case kind == progressing && !done, kind == held && c.Status == metav1.ConditionTrue, kind != progressing && kind != held && c.Status == metav1.ConditionFalse:
+			return c
+		}
+		return nil
+	}
+	text := ""
+	for _, kind := range []string{held, verified, progressing} { // PlacementRolledOut has no message while somebody is waited for
+		if c := wrong(kind); c != nil && !strings.Contains(text, c.Message) {
+			text = strings.TrimPrefix(text+"; "+c.Message, "; ")
+		}
+	}
+	if text != "" {
+		return text
+	}
+	for _, kind := range []string{held, verified, rolledOut, workv1alpha1.ManifestWorkReplicaSetConditionManifestworkApplied} {
+		if c := wrong(kind); c != nil {
+			return cmp.Or(c.Message, c.Reason)
+		}
+	}
+	return ""
 }
 
 const notSeen = "the hub has not seen the newest template yet"
