@@ -62,6 +62,7 @@ func snapshot() *fleet.Snapshot {
 		Reason: workv1.ReasonClusterAway, Message: "The agent is away", ObservedGeneration: 3, LastTransitionTime: ago(5 * time.Minute)})
 	set := workv1alpha1.ManifestWorkReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "till", CreationTimestamp: ago(time.Hour)}}
 	set.Status.Summary = workv1alpha1.ManifestWorkReplicaSetSummary{Total: 3, Applied: 2, Available: 2, Progressing: 1}
+	set.Status.SelectedClusters = 5
 	set.Status.Conditions = []metav1.Condition{{Type: "PlacementRolledOut", Status: metav1.ConditionFalse, Reason: "Progressing", Message: "waiting for cluster1: Deployment default/web: Available: 0/1"}}
 	return &fleet.Snapshot{
 		Time: now, ClustersKnown: true,

@@ -119,11 +119,12 @@ type WorkLine struct {
 	Message    string          `json:"message,omitempty"`
 }
 
-// SetLine is a set in a table.
+// SetLine is a set in a table. Total works of those that are Wanted have the newest template.
 type SetLine struct {
 	Namespace   string      `json:"namespace"`
 	Name        string      `json:"name"`
 	Total       int         `json:"total"`
+	Wanted      int         `json:"wanted"`
 	Applied     int         `json:"applied"`
 	Available   int         `json:"available"`
 	Progressing int         `json:"progressing"`
@@ -341,7 +342,7 @@ func NewClusterLine(c *clusterv1.ManagedCluster) ClusterLine {
 // NewSetLine returns the line of a set.
 func NewSetLine(set *workv1alpha1.ManifestWorkReplicaSet) SetLine {
 	n := set.Status.Summary
-	line := SetLine{Namespace: set.Namespace, Name: set.Name, Total: n.Total, Applied: n.Applied, Available: n.Available,
+	line := SetLine{Namespace: set.Namespace, Name: set.Name, Total: n.Total, Wanted: set.Status.SelectedClusters, Applied: n.Applied, Available: n.Available,
 		Progressing: n.Progressing, Degraded: n.Degraded, RolledOut: string(metav1.ConditionUnknown), Since: set.CreationTimestamp, Created: set.CreationTimestamp,
 		Paused: workv1.IsPaused(set)}
 	if c := meta.FindStatusCondition(set.Status.Conditions, workv1alpha1.ManifestWorkReplicaSetConditionPlacementRolledOut); c != nil {

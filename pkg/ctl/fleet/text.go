@@ -93,13 +93,13 @@ func ClusterTable(lines []ClusterLine, now time.Time, wide bool) *cli.Rows {
 
 // SetTable returns a table of sets. wide adds the message.
 func SetTable(lines []SetLine, now time.Time, wide bool) *cli.Rows {
-	t := &cli.Rows{Header: []string{"NAMESPACE", "NAME", "ROLLED OUT", "TOTAL", "APPLIED", "AVAILABLE", "PROGRESSING", "DEGRADED", "PAUSED", "AGE"}}
+	t := &cli.Rows{Header: []string{"NAMESPACE", "NAME", "ROLLED OUT", "TOTAL", "WANTED", "APPLIED", "AVAILABLE", "PROGRESSING", "DEGRADED", "PAUSED", "AGE"}}
 	if wide {
 		t.Header = append(t.Header, "MESSAGE")
 	}
 	for i := range lines {
 		l := &lines[i]
-		row := []any{l.Namespace, l.Name, statusTone(l.RolledOut), strconv.Itoa(l.Total), strconv.Itoa(l.Applied), strconv.Itoa(l.Available),
+		row := []any{l.Namespace, l.Name, statusTone(l.RolledOut), strconv.Itoa(l.Total), strconv.Itoa(l.Wanted), strconv.Itoa(l.Applied), strconv.Itoa(l.Available),
 			strconv.Itoa(l.Progressing), strconv.Itoa(l.Degraded), strconv.FormatBool(l.Paused), Age(now, &l.Created)}
 		if wide {
 			row = append(row, l.Message)
