@@ -125,6 +125,38 @@ func TestText(t *testing.T) {
 	}
 }
 
+// busy returns a snapshot of works of which some go on by themselves.
+func busy() *fleet.Snapshot {
+	waits := func(reason string) condition.Manifest {
+		return condition.Manifest{Presence: condition.Missing, Waiting: &condition.Waiting{Reason: reason, Message: "Waits for something"}}
+	}
+	unready := condition.Manifest{Rules: []string{workv1.ManifestProgressing}, Evaluated: []metav1.Condition{{Type: workv1.ManifestProgressing, Status: metav1.ConditionTrue,
+		Reason: workv1.ReasonConditionRuleEvaluated, Message: "Available: 0/1"}}}
+	s := snapshot()
+	s.Works = append(s.Works, work("cluster1", "unready", unready), work("cluster1", "staged", waits(workv1.ReasonStaged)), work("cluster1", "wave", waits(workv1.ReasonWaitsForWave)),
+		work("cluster1", "flapping", condition.Manifest{Flapping: "ManifestWork sets /spec/replicas"}), work("cluster1", "hook", waits(workv1.ReasonHookFailed)))
+	return s
+}
+
+// TestCounts checks that each work is in one of the counts that say how it is.
+func TestCounts(t *testing.T) {
+	sum := fleet.Summarize(busy(), 0)
+	n := sum.Works
+	if n.Total != 8 || n.Ready != 1 || n.Pending != 1 || n.Failing != 3 || n.Waiting != 3 {
+		t.Errorf("%+v", n)
+	}
+	failing := 0
+	for _, c := range fleet.ClusterLines(busy(), fleet.WorkLines(busy())) {
+		failing += c.Failing
+	}
+	if failing != n.Failing {
+		t.Errorf("clusters have %d failing works, want %d", failing, n.Failing)
+	}
+	if text := sum.Line(); !strings.Contains(text, "1 pending, 3 failing, 3 waiting") {
+		t.Errorf("%s", text)
+	}
+}
+
 // TestGoals checks when wait ends.
 func TestGoals(t *testing.T) {
 	s := snapshot()

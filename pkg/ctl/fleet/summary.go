@@ -55,7 +55,8 @@ type ClusterCounts struct {
 	Paused      int  `json:"paused"`
 }
 
-// WorkCounts counts works. Applied, Ready and Degraded count those whose newest spec is so.
+// WorkCounts counts works. Applied, Ready and Degraded count those whose newest spec is so. A delivered work is Failing if it is
+// blocked, and Waiting if it is on its way.
 type WorkCounts struct {
 	Total     int `json:"total"`
 	Delivered int `json:"delivered"`
@@ -67,6 +68,8 @@ type WorkCounts struct {
 	Warned   int `json:"warned"`
 	Degraded int `json:"degraded"`
 	Deleting int `json:"deleting"`
+	Failing  int `json:"failing"`
+	Waiting  int `json:"waiting"`
 	// Pending is how many works the agent has not answered.
 	Pending       int          `json:"pending"`
 	OldestPending *PendingWork `json:"oldestPending,omitempty"`
@@ -220,11 +223,16 @@ func (sum *Summary) countWorks(s *Snapshot, lines []WorkLine) {
 		if s.Works[i].DeletionTimestamp != nil {
 			n.Deleting++
 		}
-		if line.Delivered != string(metav1.ConditionTrue) {
+		switch {
+		case line.pending():
 			n.Pending++
 			if n.OldestPending == nil || line.Since.Before(&n.OldestPending.Since) {
 				n.OldestPending = &PendingWork{line.Cluster, line.Name, line.Since}
 			}
+		case line.failing():
+			n.Failing++
+		case line.State == explain.Progressing:
+			n.Waiting++
 		}
 		if line.State.NeedsAttention() {
 			sum.WorkProblems = append(sum.WorkProblems, *line)
@@ -298,6 +306,12 @@ func NewWorkLine(w *workv1.ManifestWork, e explain.Explanation) WorkLine {
 	return line
 }
 
+// pending reports whether the agent has not answered the newest spec.
+func (l *WorkLine) pending() bool { return l.Delivered != string(metav1.ConditionTrue) }
+
+// failing reports whether the agent has answered, and the work does not go on by itself.
+func (l *WorkLine) failing() bool { return !l.pending() && l.State == explain.Blocked }
+
 // ClusterLines returns a line for each cluster, in the order of the snapshot. lines are those of the works.
 func ClusterLines(s *Snapshot, lines []WorkLine) []ClusterLine {
 	all := make([]ClusterLine, len(s.Clusters))
@@ -314,9 +328,9 @@ func ClusterLines(s *Snapshot, lines []WorkLine) []ClusterLine {
 		}
 		c.Works++
 		switch {
-		case lines[i].Delivered != string(metav1.ConditionTrue):
+		case lines[i].pending():
 			c.Pending++
-		case lines[i].State == explain.Blocked:
+		case lines[i].failing():
 			c.Failing++
 		}
 	}

@@ -198,7 +198,7 @@ func problemTable(lines []WorkLine, now time.Time) *cli.Rows {
 func (n *WorkCounts) others() []counted {
 	return []counted{
 		{"with readiness not watched", n.NotWatched, cli.Warn}, {"with warnings", n.Warned, cli.Warn}, {"pending", n.Pending, cli.Warn},
-		{"degraded", n.Degraded, cli.Bad}, {"deleting", n.Deleting, cli.Warn},
+		{"failing", n.Failing, cli.Bad}, {"waiting", n.Waiting, cli.Warn}, {"degraded", n.Degraded, cli.Bad}, {"deleting", n.Deleting, cli.Warn},
 	}
 }
 
