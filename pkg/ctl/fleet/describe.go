@@ -73,8 +73,7 @@ func (r *Reader) DescribeCluster(ctx context.Context, d Description, name string
 	if err != nil {
 		return err
 	}
-	works = slices.DeleteFunc(works, func(l WorkLine) bool { return !l.State.NeedsAttention() })
-	works, more := head(works, maxLines)
+	works, more := head(attention(works), maxLines)
 	if err := d.table("Works that need attention", problemTable(works, d.Now)); err != nil {
 		return err
 	}
@@ -100,7 +99,7 @@ func (r *Reader) DescribeSet(ctx context.Context, d Description, namespace, name
 	}
 	works := WorkLines(s)
 	total := len(works)
-	works = slices.DeleteFunc(works, func(l WorkLine) bool { return !l.State.NeedsAttention() })
+	works = attention(works)
 	if _, err := fmt.Fprintf(d.Out, "Set %s/%s: %s\nWorks: %d, %d of them need attention\n", namespace, name, RolloutOf(set).Line, total, len(works)); err != nil {
 		return err
 	}

@@ -157,6 +157,28 @@ func TestCounts(t *testing.T) {
 	}
 }
 
+// TestAttention checks which works need attention, and their order.
+func TestAttention(t *testing.T) {
+	s := busy()
+	for name, other := range map[string]string{"for-unready": "unready", "for-flapping": "flapping", "for-none": "none"} {
+		w := work("cluster1", name, condition.Manifest{Presence: condition.Missing, Waiting: &condition.Waiting{Reason: workv1.ReasonWaitsForWork, Message: "Waits for work " + other}})
+		w.Annotations = map[string]string{workv1.DependsOnAnnotationKey: other}
+		s.Works = append(s.Works, w)
+	}
+	old := s.Works[2].DeepCopy() // its agent is away for longer than anything has failed
+	old.Name = "old"
+	old.Status.Conditions[len(old.Status.Conditions)-1].LastTransitionTime = ago(30 * time.Minute)
+	s.Works = append(s.Works, *old)
+	var names []string
+	for _, l := range fleet.Summarize(s, 0).WorkProblems {
+		names = append(names, l.Name)
+	}
+	want := []string{"broken", "flapping", "hook", "old", "late", "for-flapping", "for-none", "unready"}
+	if diff := cmp.Diff(want, names); diff != "" {
+		t.Error(diff)
+	}
+}
+
 // TestGoals checks when wait ends.
 func TestGoals(t *testing.T) {
 	s := snapshot()

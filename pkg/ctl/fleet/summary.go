@@ -26,7 +26,8 @@ type Summary struct {
 	Clusters ClusterCounts `json:"clusters"`
 	Works    WorkCounts    `json:"works"`
 	Sets     SetCounts     `json:"sets"`
-	// ClusterProblems, WorkProblems and SetProblems are what needs attention, the oldest first.
+	// ClusterProblems, WorkProblems and SetProblems are what needs attention; of works what fails first, then what else is blocked, each
+	// with the oldest first.
 	ClusterProblems []ClusterLine `json:"clusterProblems"`
 	WorkProblems    []WorkLine    `json:"workProblems"`
 	SetProblems     []SetLine     `json:"setProblems"`
@@ -120,6 +121,8 @@ type WorkLine struct {
 	Cause      workstate.Cause `json:"cause,omitempty"`
 	Object     string          `json:"object,omitempty"`
 	Message    string          `json:"message,omitempty"`
+
+	waitsFor []string // works, of the cause WaitsForWork
 }
 
 // SetLine is a set in a table. Total works of those that are Wanted have the newest template.
@@ -234,20 +237,39 @@ func (sum *Summary) countWorks(s *Snapshot, lines []WorkLine) {
 		case line.State == explain.Progressing:
 			n.Waiting++
 		}
-		if line.State.NeedsAttention() {
-			sum.WorkProblems = append(sum.WorkProblems, *line)
-		}
 	}
-	slices.SortStableFunc(sum.WorkProblems, func(a, b WorkLine) int {
-		return cmp.Or(severity(a.State)-severity(b.State), a.Since.Time.Compare(b.Since.Time), cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.Name, b.Name))
-	})
+	sum.WorkProblems = attention(lines)
 }
 
-func severity(s explain.State) int {
-	if s == explain.Blocked {
-		return 0
+// attention returns the lines of works that need attention, the worst first.
+func attention(lines []WorkLine) []WorkLine {
+	type key struct{ cluster, name string }
+	goesOn := make(map[key]bool, len(lines))
+	for i := range lines {
+		goesOn[key{lines[i].Cluster, lines[i].Name}] = lines[i].State != explain.Blocked
 	}
-	return 1
+	worst := []WorkLine{}
+	for i := range lines {
+		l := &lines[i]
+		if l.State.NeedsAttention(l.Cause) || slices.ContainsFunc(l.waitsFor, func(name string) bool { return !goesOn[key{l.Cluster, name}] }) {
+			worst = append(worst, *l)
+		}
+	}
+	slices.SortStableFunc(worst, func(a, b WorkLine) int {
+		return cmp.Or(a.severity()-b.severity(), a.Since.Time.Compare(b.Since.Time), cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.Name, b.Name))
+	})
+	return worst
+}
+
+// severity orders works: a cluster that is away has one line, and not those of all of its works, before what fails.
+func (l *WorkLine) severity() int {
+	switch {
+	case l.failing():
+		return 0
+	case l.State == explain.Blocked:
+		return 1
+	}
+	return 2
 }
 
 func count(n *int, status string) {
@@ -299,6 +321,9 @@ func NewWorkLine(w *workv1.ManifestWork, e explain.Explanation) WorkLine {
 	}
 	if b := e.Blocker; b != nil {
 		line.Cause, line.Object, line.Message = b.Cause, b.Object, b.Message
+		if b.Cause == workstate.WaitsForWork {
+			line.waitsFor = workv1.DependsOn(w)
+		}
 		if b.Since != nil {
 			line.Since = *b.Since
 		}

@@ -49,8 +49,15 @@ const (
 	Deleting State = "Deleting"
 )
 
-// NeedsAttention reports whether a work has not got as far as it can by itself.
-func (s State) NeedsAttention() bool { return s != Ready && s != Applied }
+// NeedsAttention reports whether a work in a state for a cause, which may be empty, has not got as far as it should by now. What
+// waits for a time, or for others that are not blocked, has.
+func (s State) NeedsAttention(cause workstate.Cause) bool {
+	switch cause {
+	case workstate.Staged, workstate.RolloutWaits, workstate.WaitsForWave, workstate.WaitsForHook, workstate.WaitsForWork:
+		return s == Blocked
+	}
+	return s != Ready && s != Applied
+}
 
 // Explain explains the newest generation of a work.
 func Explain(f workstate.Facts) Explanation {
