@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
 	"github.com/workwire/workwire/pkg/ctl/cli"
 	"github.com/workwire/workwire/pkg/ctl/fleet"
@@ -234,5 +235,22 @@ func TestFollowWithFewRights(t *testing.T) {
 	if _, _, err := reader.Follow(t.Context(), f.cluster, string(clusters)); err == nil || !strings.Contains(err.Error(), "list the clusters") ||
 		!strings.Contains(err.Error(), "ask an administrator") {
 		t.Errorf("clusters: %v", err)
+	}
+}
+
+// TestBlocked checks that --blocked lists whatever is neither ready nor applied, also if nobody says why.
+func TestBlocked(t *testing.T) {
+	work := func(name string, conditions ...metav1.Condition) workv1.ManifestWork {
+		w := workv1.ManifestWork{ObjectMeta: metav1.ObjectMeta{Namespace: "cluster1", Name: name, Generation: 1}}
+		for _, c := range append(conditions, metav1.Condition{Type: workv1.WorkDelivered}, metav1.Condition{Type: workv1.WorkApplied}) {
+			c.Status, c.ObservedGeneration = metav1.ConditionTrue, 1
+			w.Status.Conditions = append(w.Status.Conditions, c)
+		}
+		return w
+	}
+	f := getFlags{blocked: true}
+	rows := f.rows(works, &fleet.Snapshot{Works: []workv1.ManifestWork{work("applied", metav1.Condition{Type: workv1.WorkAvailable}), work("begun")}})(time.Time{})
+	if len(rows.Rows) != 1 || rows.Rows[0][1].Text != "begun" {
+		t.Errorf("%+v", rows.Rows)
 	}
 }

@@ -163,7 +163,7 @@ func (sum *Summary) writeProblems(w io.Writer, style cli.Style, width int) error
 		more       int
 	}{
 		{"Clusters that need attention", "workctl get clusters", ClusterTable(sum.ClusterProblems, sum.Time, true), sum.More.Clusters},
-		{"Works that need attention", "workctl get works -A", problemTable(sum.WorkProblems, sum.Time), sum.More.Works},
+		{"Works that need attention", "workctl get works -A --blocked", problemTable(sum.WorkProblems, sum.Time), sum.More.Works},
 		{"Sets that are not rolled out", "workctl get sets -A", SetTable(sum.SetProblems, sum.Time, true), sum.More.Sets},
 	} {
 		if len(part.table.Rows) == 0 {
