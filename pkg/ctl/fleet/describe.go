@@ -68,8 +68,12 @@ func (r *Reader) DescribeCluster(ctx context.Context, d Description, name string
 	s.readLeases(ctx, r)
 	works := WorkLines(s)
 	line := ClusterLines(s, works)[0]
-	_, err = fmt.Fprintf(d.Out, "Cluster %s: connected %s, last seen %s ago, accepted %t, paused %t\nWorks: %d, %d pending, %d failing\n", name,
-		line.Connected, Age(d.Now, line.LastSeen), line.Accepted, line.Paused, line.Works, line.Pending, line.Failing)
+	seen := ""
+	if at := lastSeen(&line, d.Now); at != "-" {
+		seen = fmt.Sprintf(", last seen %s ago", at)
+	}
+	_, err = fmt.Fprintf(d.Out, "Cluster %s: connected %s%s, accepted %t, paused %t\nWorks: %d, %d pending, %d failing\n", name,
+		line.Connected, seen, line.Accepted, line.Paused, line.Works, line.Pending, line.Failing)
 	if err != nil {
 		return err
 	}

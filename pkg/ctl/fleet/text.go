@@ -81,7 +81,7 @@ func ClusterTable(lines []ClusterLine, now time.Time, wide bool) *cli.Rows {
 		if l.unread {
 			counted = []string{"-", "-", "-"}
 		}
-		row := []any{l.Name, strconv.FormatBool(l.Accepted), statusTone(l.Connected), Age(now, l.LastSeen), counted[0], counted[1], counted[2],
+		row := []any{l.Name, strconv.FormatBool(l.Accepted), statusTone(l.Connected), lastSeen(l, now), counted[0], counted[1], counted[2],
 			strconv.FormatBool(l.Paused), Age(now, &l.Created)}
 		if wide {
 			row = append(row, l.Reason)
@@ -89,6 +89,14 @@ func ClusterTable(lines []ClusterLine, now time.Time, wide bool) *cli.Rows {
 		t.Add(row...)
 	}
 	return t
+}
+
+// lastSeen is how long a cluster has not been heard from. The time that a connected one was is written rarely, and says nothing.
+func lastSeen(l *ClusterLine, now time.Time) string {
+	if l.Connected == string(metav1.ConditionTrue) {
+		return "-"
+	}
+	return Age(now, l.LastSeen)
 }
 
 // SetTable returns a table of sets. wide adds the message.
