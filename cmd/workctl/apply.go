@@ -194,5 +194,5 @@ func timedOut(results []direct.Result, timeout time.Duration) error {
 			}
 		}
 	}
-	return cli.Errorf("%d works are not done after %s", open, timeout).WithCode(cli.ExitTimeout).Do("%s", hint)
+	return cli.Errorf("%s not done after %s", cli.Plural(open, "work is", "works are"), timeout).WithCode(cli.ExitTimeout).Do("%s", hint)
 }

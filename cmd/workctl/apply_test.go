@@ -109,7 +109,7 @@ spec: {workload: {manifests: [{apiVersion: v1, kind: ConfigMap, metadata: {name:
 	stop()
 
 	work("3")
-	step(3, "are not done after 3s\nWhat to do: look at the agent's log", "apply", "-f="+file, "--timeout=3s")
+	step(3, "1 work is not done after 3s\nWhat to do: look at the agent's log", "apply", "-f="+file, "--timeout=3s")
 	stop = w.StartAgent(0).Stop
 	holds("3")
 	work("4")

@@ -245,7 +245,7 @@ func TestWait(t *testing.T) {
 	f.check(r.out, r.err, 0, args, f.cluster+"/web  Ready")
 	f.workctl(0, []string{"wait", "work", "-l=app=web", n, "--for=applied"}, "web  Ready")
 	f.work("never", nil)
-	f.workctl(3, []string{"wait", "work", "never", n, "--timeout=3s"}, "1 works of "+f.cluster+" are not ready after 3s: never", "NotAnswered")
+	f.workctl(3, []string{"wait", "work", "never", n, "--timeout=3s"}, "1 work of "+f.cluster+" is not ready after 3s: never", "NotAnswered")
 	f.workctl(0, []string{"wait", "work", "gone", n, "--for=deleted"}, "deleted")
 	f.workctl(1, []string{"wait", "work", "-l=app=gone", n, "--for=deleted"}, "no work in namespace")
 	f.workctl(2, []string{"wait", "work", n}, "name works, or give --selector")

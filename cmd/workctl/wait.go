@@ -132,7 +132,7 @@ func (f *waitFlags) sets(ctx context.Context, o *cli.Options, names []string) er
 
 // timedOut returns the error of a wait that has not ended in time, with the blocker of the first work.
 func (f *waitFlags) timedOut(o *cli.Options, reader *fleet.Reader, cluster string, left []string) error {
-	err := cli.Errorf("%d works of %s are not %s after %s: %s", len(left), cluster, f.goal, f.timeout, strings.Join(left[:min(len(left), 5)], ", ")).
+	err := cli.Errorf("%s not %s after %s: %s", cli.Plural(len(left), "work of "+cluster+" is", "works of "+cluster+" are"), f.goal, f.timeout, strings.Join(left[:min(len(left), 5)], ", ")).
 		WithCode(cli.ExitTimeout)
 	if len(left) == 0 {
 		return err

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"fmt"
 	"io"
 	"strings"
 	"unicode/utf8"
@@ -90,6 +91,14 @@ func Cut(text string, width int) string {
 		return ""
 	}
 	return string([]rune(text)[:width-1]) + "…"
+}
+
+// Plural returns how many there are, with what is said of one, or of several: "1 cluster has", "2 clusters have".
+func Plural(n int, one, several string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, several)
 }
 
 // OneLine returns the text with control characters replaced by spaces.

@@ -233,8 +233,8 @@ func RolloutOf(set *workv1alpha1.ManifestWorkReplicaSet) Rollout {
 	}
 	r.Stopped = meta.IsStatusConditionTrue(conditions, workv1alpha1.ManifestWorkReplicaSetConditionStopped) || strings.HasPrefix(rolledOut.Message, "stopped")
 	r.RolledBack = progressing != nil && progressing.Reason == workv1alpha1.ReasonRolledBack
-	r.Line = fmt.Sprintf("%d clusters have the template: %d applied, %d available, %d progressing, %d degraded", line.Total, line.Applied, line.Available,
-		line.Progressing, line.Degraded)
+	r.Line = fmt.Sprintf("%s the template: %d applied, %d available, %d progressing, %d degraded", cli.Plural(line.Total, "cluster has", "clusters have"),
+		line.Applied, line.Available, line.Progressing, line.Degraded)
 	if line.Message != "" && !r.Done {
 		r.Line += "; " + cli.OneLine(line.Message)
 	}

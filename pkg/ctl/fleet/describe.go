@@ -104,7 +104,7 @@ func (r *Reader) DescribeSet(ctx context.Context, d Description, namespace, name
 	works := WorkLines(s)
 	total := len(works)
 	works = attention(works)
-	if _, err := fmt.Fprintf(d.Out, "Set %s/%s: %s\nWorks: %d, %d of them need attention\n", namespace, name, RolloutOf(set).Line, total, len(works)); err != nil {
+	if _, err := fmt.Fprintf(d.Out, "Set %s/%s: %s\nWorks: %d, %s attention\n", namespace, name, RolloutOf(set).Line, total, cli.Plural(len(works), "of them needs", "of them need")); err != nil {
 		return err
 	}
 	if err := d.table("Placements", placementTable(set)); err != nil {

@@ -49,7 +49,7 @@ func WriteExplanation(w io.Writer, style cli.Style, now time.Time, e *explain.Ex
 			writeBlocker(&out, &others[i], tone, style, now)
 		}
 		if more > 0 {
-			fmt.Fprintf(&out, "\nObjects of this work are blocked in %d more ways: -o json has all of them.\n", more)
+			fmt.Fprintf(&out, "\nObjects of this work are blocked in %s: -o json has all of them.\n", cli.Plural(more, "more way", "more ways"))
 		}
 	}
 	for i, note := range e.Notes {
@@ -72,7 +72,7 @@ func writeBlocker(out *strings.Builder, b *workstate.Blocker, tone cli.Tone, sty
 	}
 	fmt.Fprintf(out, "\n  %s\n", cli.OneLine(b.Message))
 	if b.More > 0 {
-		fmt.Fprintf(out, "  So it is with %d more objects of this work.\n", b.More)
+		fmt.Fprintf(out, "  So it is with %s of this work.\n", cli.Plural(b.More, "more object", "more objects"))
 	}
 	fmt.Fprintf(out, "%s\n  %s\n", style.Paint(cli.Bold, "What to do:"), cli.OneLine(b.Do))
 }

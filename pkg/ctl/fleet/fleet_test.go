@@ -277,6 +277,21 @@ func TestRollout(t *testing.T) {
 	}
 }
 
+// TestOne checks what is said of one.
+func TestOne(t *testing.T) {
+	set := &workv1alpha1.ManifestWorkReplicaSet{}
+	set.Status.Summary.Total = 1
+	set.Status.Conditions = []metav1.Condition{{Type: "PlacementRolledOut", Status: metav1.ConditionTrue}}
+	out := bytes.NewBufferString(fleet.RolloutOf(set).Line)
+	e := explain.Explanation{State: explain.Blocked, Blocker: &workstate.Blocker{More: 1, Others: make([]workstate.Blocker, 6)}}
+	kit.NoError(t, fleet.WriteExplanation(out, cli.Style{}, now, &e))
+	for _, want := range []string{"1 cluster has the template", "with 1 more object of this work", "in 1 more way:"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%s, want %q", out, want)
+		}
+	}
+}
+
 // BenchmarkSummarize summarizes 10,000 works.
 func BenchmarkSummarize(b *testing.B) {
 	s := snapshot()

@@ -188,7 +188,7 @@ func (f *Found) describeWorks(now time.Time, line func(string, ...any)) {
 		line("  %s: %s", works[i].Name, holds(&works[i], now))
 	}
 	if more := len(works) - shown; more > 0 {
-		line("  and %d more works", more)
+		line("  and %s", cli.Plural(more, "more work", "more works"))
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/workwire/workwire/pkg/ctl/cli"
 	"github.com/workwire/workwire/pkg/runtime/redaction"
 	"github.com/workwire/workwire/pkg/transport/mqtt"
 	"github.com/workwire/workwire/pkg/wire"
@@ -109,10 +110,10 @@ func (e *Event) describe(message wire.Message) {
 			e.Summary = fmt.Sprintf("%s, sealed: only the agent can read it", m.Action)
 			break
 		}
-		e.Summary = fmt.Sprintf("%s, %d manifests", m.Action, len(m.Bundle.Manifests))
+		e.Summary = fmt.Sprintf("%s, %s", m.Action, cli.Plural(len(m.Bundle.Manifests), "manifest", "manifests"))
 	case *wire.SpecDelta:
 		e.Kind, e.Work, e.UID, e.Generation = "spec", m.Of.Meta.Name, string(m.Of.UID), int64(m.Of.Generation)
-		e.Summary = fmt.Sprintf("%d manifests have changed since the spec before", m.Change.Changed())
+		e.Summary = cli.Plural(m.Change.Changed(), "manifest has", "manifests have") + " changed since the spec before"
 	case *wire.Status:
 		e.Kind, e.Work, e.UID, e.Generation = "status", m.Meta.Name, string(m.UID), int64(m.Generation)
 		var conditions []string
@@ -142,9 +143,9 @@ func (e *Event) describe(message wire.Message) {
 			e.Summary = "a program publishes for this source: " + m.Program
 		}
 	case *wire.DryRun:
-		e.Kind, e.Work, e.Summary = "dry-run", m.Work, fmt.Sprintf("asks what %d manifests would change", len(m.Bundle.Manifests))
+		e.Kind, e.Work, e.Summary = "dry-run", m.Work, fmt.Sprintf("asks what %s would change", cli.Plural(len(m.Bundle.Manifests), "manifest", "manifests"))
 	case *wire.DryRunAnswer:
-		e.Kind, e.Generation, e.Summary = "dry-run-answer", int64(m.Generation), fmt.Sprintf("tells of %d objects", len(m.Objects))
+		e.Kind, e.Generation, e.Summary = "dry-run-answer", int64(m.Generation), "tells of "+cli.Plural(len(m.Objects), "object", "objects")
 		if m.Failure != "" {
 			e.Summary = m.Failure
 		}

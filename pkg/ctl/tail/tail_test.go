@@ -78,7 +78,7 @@ func TestSecrets(t *testing.T) {
 		if strings.Contains(text, `"Secret"`) != shown[0] || strings.Contains(text, "hunter2") != shown[1] || strings.Contains(text, "aHVudGVy") != shown[1] {
 			t.Errorf("payload %d: %s", payload, text)
 		}
-		if !strings.Contains(text, `"digest":"`) || !strings.Contains(text, `"summary":"update_request, 1 manifests"`) {
+		if !strings.Contains(text, `"digest":"`) || !strings.Contains(text, `"summary":"update_request, 1 manifest"`) {
 			t.Errorf("payload %d: %s", payload, text)
 		}
 	}
