@@ -91,7 +91,7 @@ func (g Goal) Reached(w *workv1.ManifestWork, now time.Time) (done bool, line st
 	case "available":
 		done = is(workv1.WorkApplied, metav1.ConditionTrue) && is(workv1.WorkAvailable, metav1.ConditionTrue)
 	case "ready":
-		progress := e.Hops[len(e.Hops)-1].Progress
+		progress := e.Readiness()
 		done = progress == explain.Done
 		if progress == explain.NotReported {
 			return false, line, cli.Errorf("%s/%s: %w", w.Namespace, w.Name, errNoReadiness).

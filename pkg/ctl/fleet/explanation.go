@@ -15,6 +15,7 @@ import (
 var hopTexts = map[string]string{
 	"accepted": "the hub saw the spec", "published": "the hub sent it", "acknowledged": "the broker took it",
 	"received": "the agent received it", "applied": "the agent applied all manifests", "ready": "the objects are ready",
+	"removed": "the objects are gone",
 }
 
 // WriteExplanation writes an explanation as text.

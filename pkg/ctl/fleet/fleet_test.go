@@ -185,6 +185,9 @@ func TestGoals(t *testing.T) {
 	ready, failed, pending := &s.Works[0], &s.Works[1], &s.Works[2]
 	silent := work("cluster1", "silent", condition.Manifest{Rules: []string{}})
 	silent.Status.Conditions = append(silent.Status.Conditions, metav1.Condition{Type: "Warm", Status: metav1.ConditionFalse, ObservedGeneration: 2})
+	gone := s.Works[0].DeepCopy() // from its cluster, and a finalizer holds it on the hub
+	gone.DeletionTimestamp = new(ago(time.Minute))
+	gone.Status = condition.WithDeleted(gone.Status, "cluster1", ago(time.Minute))
 	for _, c := range []struct {
 		goal string
 		work *workv1.ManifestWork
@@ -196,6 +199,7 @@ func TestGoals(t *testing.T) {
 		{"ready", pending, false, "AgentOff"},
 		{"ready", &silent, false, "does not report readiness"},
 		{"ready", nil, false, "does not exist"},
+		{"ready", gone, false, ""},
 		{"available", &silent, true, ""},
 		{"applied", ready, true, ""},
 		{"applied", failed, false, ""},

@@ -313,7 +313,7 @@ func NewWorkLine(w *workv1.ManifestWork, e explain.Explanation) WorkLine {
 	if c := workstate.Current(w, workv1.WorkApplied); c != nil {
 		line.Applied = string(c.Status)
 	}
-	switch e.Hops[len(e.Hops)-1].Progress {
+	switch e.Readiness() {
 	case explain.Done:
 		line.Ready = string(metav1.ConditionTrue)
 	case explain.Waiting:

@@ -30,6 +30,14 @@ type Explanation struct {
 	Notes []string `json:"notes,omitempty"`
 }
 
+// Readiness says whether the objects of the newest spec are ready. Those of a work that is being deleted are not, also once they are gone.
+func (e *Explanation) Readiness() Progress {
+	if last := e.Hops[len(e.Hops)-1]; last.Name == "ready" {
+		return last.Progress
+	}
+	return Waiting
+}
+
 // State is a summary of a work.
 type State string
 

@@ -309,6 +309,16 @@ func TestHops(t *testing.T) {
 		"on the way":   {pending("Unknown", workv1.ReasonPublished, ""), "accepted waiting published waiting acknowledged waiting received waiting applied waiting ready waiting"},
 		"not applied":  {failed(errors.New("no")), "accepted done published done 1 acknowledged done 2 received done 2 applied waiting ready waiting"},
 		"not ready":    {unready(pod, true, "Pod could not be scheduled"), "accepted done published done 1 acknowledged done 2 received done 2 applied done 20 ready waiting"},
+		"deleting":     {deleting(facts()), "accepted done published done acknowledged done received done removed waiting"},
+		"deletion on the way": {changed(facts(), func(f *workstate.Facts) {
+			f.Work.DeletionTimestamp = &before
+			f.Work.Generation++
+			f.Work.Status.Delivery.Generation++
+			f.Work.Status.Delivery.ReceivedTime, f.Work.Status.Delivery.AppliedTime, f.Work.Status.Delivery.ReadyTime = nil, nil, nil
+		}), "accepted done published done 1 acknowledged done 2 received waiting removed waiting"},
+		"deleted": {changed(deleting(facts()), func(f *workstate.Facts) {
+			f.Work.Status = condition.WithDeleted(f.Work.Status, "cluster1", before)
+		}), "accepted done published done acknowledged done received done removed done"},
 		"no answer": {pending("Unknown", workv1.ReasonPublished, "", func(f *workstate.Facts) {
 			d := f.Work.Status.Delivery
 			f.Work.Status.Delivery = &workv1.DeliveryStatus{Generation: 4, AcceptedTime: d.AcceptedTime, PublishedTime: d.PublishedTime}

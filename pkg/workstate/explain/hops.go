@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
@@ -13,7 +14,7 @@ import (
 // Hop is a step of the way of a spec.
 type Hop struct {
 	// Name is accepted (by the hub), published, acknowledged (by the broker), received (by the agent),
-	// applied or ready.
+	// applied or ready; of a deletion removed in place of these two.
 	Name string `json:"name"`
 	// Progress says whether the spec has got so far.
 	Progress Progress `json:"progress"`
@@ -44,24 +45,11 @@ func hops(w *workv1.ManifestWork) []Hop {
 	if d == nil || d.Generation != w.Generation {
 		d = &workv1.DeliveryStatus{}
 	}
-	all := []Hop{
-		{Name: "accepted", Time: d.AcceptedTime},
-		{Name: "published", Time: d.PublishedTime},
-		{Name: "acknowledged", Time: d.AcknowledgedTime},
-		{Name: "received", Time: d.ReceivedTime},
-		{Name: "applied", Time: d.AppliedTime},
-		{Name: "ready", Time: d.ReadyTime},
+	if w.DeletionTimestamp != nil {
+		return removal(w, d)
 	}
-	last := -1
-	for i := range all {
-		all[i].Progress = Waiting
-		if all[i].Time != nil {
-			last = i
-		}
-	}
-	if workstate.Answered(w) {
-		last = max(last, 3)
-	}
+	all := way(d, Hop{Name: "applied", Time: d.AppliedTime}, Hop{Name: "ready", Time: d.ReadyTime})
+	last := reached(w, all)
 	if isTrue(w, workv1.WorkApplied) {
 		last = max(last, 4)
 	} else {
@@ -82,6 +70,48 @@ func hops(w *workv1.ManifestWork) []Hop {
 	}
 	took(all)
 	return all
+}
+
+// removal returns the hops of a deletion.
+func removal(w *workv1.ManifestWork, d *workv1.DeliveryStatus) []Hop {
+	all := way(d, Hop{Name: "removed"})
+	last := reached(w, all)
+	if meta.IsStatusConditionTrue(w.Status.Conditions, workv1.WorkDeleted) {
+		last = 4
+	}
+	for i := range all[:last+1] {
+		all[i].Progress = Done
+	}
+	took(all)
+	return all
+}
+
+// way returns the hops to the agent, and those at it, none of them done.
+func way(d *workv1.DeliveryStatus, more ...Hop) []Hop {
+	all := append([]Hop{
+		{Name: "accepted", Time: d.AcceptedTime},
+		{Name: "published", Time: d.PublishedTime},
+		{Name: "acknowledged", Time: d.AcknowledgedTime},
+		{Name: "received", Time: d.ReceivedTime},
+	}, more...)
+	for i := range all {
+		all[i].Progress = Waiting
+	}
+	return all
+}
+
+// reached returns the last hop that has a time, or that the agent's answer tells of; -1 if there is none.
+func reached(w *workv1.ManifestWork, all []Hop) int {
+	last := -1
+	for i := range all {
+		if all[i].Time != nil {
+			last = i
+		}
+	}
+	if workstate.Answered(w) {
+		last = max(last, 3)
+	}
+	return last
 }
 
 func took(all []Hop) {
@@ -141,7 +171,7 @@ func notes(f *workstate.Facts, e *Explanation) []string {
 		}
 		all = append(all, "Warning: "+text)
 	}
-	if e.Blocker == nil && e.Hops[5].Progress == NotReported {
+	if e.Blocker == nil && e.Readiness() == NotReported {
 		all = append(all, fmt.Sprintf("Nobody reports whether the objects are ready. To see it: kubectl annotate --overwrite manifestwork -n %s %s %s=true",
 			w.Namespace, w.Name, workv1.ReportReadinessAnnotationKey))
 	}
