@@ -71,7 +71,11 @@ func (s State) NeedsAttention(cause workstate.Cause) bool {
 func Explain(f workstate.Facts) Explanation {
 	w, s := f.Work, f.State()
 	e := Explanation{Cluster: w.Namespace, Name: w.Name, Generation: w.Generation, Observed: workstate.Observed(w), State: Ready, Blocker: s.Blocker}
-	e.Hops = hops(w)
+	var cause workstate.Cause
+	if s.Blocker != nil {
+		cause = s.Blocker.Cause
+	}
+	e.Hops = hops(w, cause)
 	switch {
 	case s.Blocker != nil && s.Blocker.Cause == workstate.Warning:
 		e.State = Warned

@@ -319,6 +319,11 @@ func TestHops(t *testing.T) {
 		"deleted": {changed(deleting(facts()), func(f *workstate.Facts) {
 			f.Work.Status = condition.WithDeleted(f.Work.Status, "cluster1", before)
 		}), "accepted done published done acknowledged done received done removed done"},
+		"no cluster": {pending("False", workv1.ReasonClusterNotFound, "", func(f *workstate.Facts) {
+			f.Cluster, f.NoCluster = nil, true
+			d := f.Work.Status.Delivery
+			f.Work.Status.Delivery = &workv1.DeliveryStatus{Generation: 4, AcceptedTime: d.AcceptedTime, PublishedTime: d.PublishedTime, AcknowledgedTime: d.AcknowledgedTime}
+		}), "accepted done published waiting acknowledged waiting received waiting applied waiting ready waiting"},
 		"no answer": {pending("Unknown", workv1.ReasonPublished, "", func(f *workstate.Facts) {
 			d := f.Work.Status.Delivery
 			f.Work.Status.Delivery = &workv1.DeliveryStatus{Generation: 4, AcceptedTime: d.AcceptedTime, PublishedTime: d.PublishedTime}

@@ -40,10 +40,13 @@ const (
 
 // hops returns the hops of the newest generation. A hop without a time is done if a later one is: peers
 // that do not tell times answer all the same.
-func hops(w *workv1.ManifestWork) []Hop {
+func hops(w *workv1.ManifestWork, cause workstate.Cause) []Hop {
 	d := w.Status.Delivery
 	if d == nil || d.Generation != w.Generation {
 		d = &workv1.DeliveryStatus{}
+	}
+	if cause == workstate.ClusterNotFound { // a broker takes what nobody listens to, and drops it
+		d = &workv1.DeliveryStatus{AcceptedTime: d.AcceptedTime}
 	}
 	if w.DeletionTimestamp != nil {
 		return removal(w, d)
