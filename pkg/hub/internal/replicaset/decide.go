@@ -342,7 +342,7 @@ func (r *placementRollout) observe(in input, works map[string]*workv1.ManifestWo
 				state, current = in.clusterState(r.placement, cluster, presence, works)
 				state = r.test(in, cluster, state, works[cluster])
 				chosen[cluster] = state
-				if !presence.refused && !presence.outside && in.overriding.fails(cluster) {
+				if state.Unrendered {
 					r.unrendered = append(r.unrendered, cluster)
 				}
 				work := works[cluster]
@@ -397,8 +397,11 @@ func (in input) clusterState(placement, name string, presence presence, works ma
 	if in.staging != nil && !staged && at.End.After(in.now) { // then it has missed its window
 		in.staging.requeueAt = rollout.Earlier(in.staging.requeueAt, at.End)
 	}
-	if presence.refused || presence.outside || in.overriding.fails(name) { // it receives no works
+	switch { // those that receive no works
+	case presence.refused, presence.outside:
 		cluster.Status = rollout.Skip
+	case in.overriding.fails(name):
+		cluster.Status, cluster.Unrendered = rollout.Skip, true
 	}
 	return cluster, current
 }

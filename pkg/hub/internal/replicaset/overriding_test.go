@@ -115,6 +115,79 @@ func TestDecideOverridden(t *testing.T) {
 	}
 }
 
+// TestOverridesThatFailProveNothing: a template is neither complete nor proven while there is none for some clusters, and they are
+// counted in their stages. Cluster c1 has the label stage=canary.
+func TestOverridesThatFailProveNothing(t *testing.T) {
+	const plan = `stages:
+- {name: canary, clusterSelector: {matchLabels: {stage: canary}}}
+- {name: production, approval: Required}
+`
+	for name, c := range map[string]struct {
+		plan   string
+		values map[string]string
+		works  string
+		staged string
+		proven int64
+		gauge  string
+	}{
+		"without a plan": {values: map[string]string{"c1": "2"}, works: "c1:ok", proven: 1, gauge: "progressing"},
+		"a stage of which nothing is rendered": {
+			plan: plan, values: map[string]string{"c1": "2"}, works: "c1:ok", proven: 1, gauge: "progressing",
+			staged: "False OverrideFailed canary: 1 of 1 clusters succeeded; complete\nproduction: 0 of 2 clusters succeeded; the overrides of 2 clusters fail",
+		},
+		"a part of a stage": {
+			plan: plan, values: map[string]string{"c1": "2", "c3": "2"}, works: "c1:ok c3:ok", proven: 1, gauge: "progressing",
+			staged: "False OverrideFailed canary: 1 of 1 clusters succeeded; complete\nproduction: 1 of 2 clusters succeeded; the overrides of 1 clusters fail",
+		},
+		"a part of a stage that waits": {
+			plan: plan, values: map[string]string{"c1": "2", "c3": "2"}, works: "c1:ok c3:old", proven: 1, gauge: "progressing",
+			staged: "False WaitsForApproval canary: 1 of 1 clusters succeeded; complete\nproduction: 0 of 2 clusters succeeded; waits for approval; the overrides of 1 clusters fail",
+		},
+		"a canary": {
+			plan: plan, values: map[string]string{"c2": "2", "c3": "2"}, works: "c2:old c3:old", proven: 1, gauge: "progressing",
+			staged: "False WaitsForApproval canary: 0 of 1 clusters succeeded; the overrides of 1 clusters fail\nproduction: 0 of 2 clusters succeeded; waits for approval",
+		},
+		"all have theirs": {
+			plan: plan, values: map[string]string{"c1": "2", "c2": "2", "c3": "2"}, works: "c1:ok c2:ok c3:ok", proven: 2, gauge: "complete",
+			staged: "True Complete canary: 1 of 1 clusters succeeded; complete\nproduction: 2 of 2 clusters succeeded; complete",
+		},
+	} {
+		set := newSet("p")
+		set.Annotations = map[string]string{}
+		object, decisions := placementOf("p", []string{"c1", "c2", "c3"})
+		in := input{
+			set: set, placements: []placement{{ref: &set.Spec.PlacementRefs[0], object: object, decisions: decisions}}, works: worksOf("p", strings.Fields(c.works)...),
+			workByName: noWork, presence: present, now: start, overriding: overridingOf(t, set, c.values), revisions: rollout.Revisions{Own: 2, Proven: 1},
+			cluster: func(name string) (*clusterv1.ManagedCluster, bool) {
+				cluster := &clusterv1.ManagedCluster{}
+				if name == "c1" {
+					cluster.Labels = map[string]string{"stage": "canary"}
+				}
+				return cluster, true
+			},
+		}
+		rollback(&in)
+		if c.plan != "" {
+			in.staging = stagingOf(t, c.plan)
+		}
+		p := decide(in)
+		if p.revisions.Proven != c.proven {
+			t.Errorf("%s: revision %d is proven, want %d", name, p.revisions.Proven, c.proven)
+		}
+		complete := meta.IsStatusConditionTrue(p.status.Conditions, workv1alpha1.ManifestWorkReplicaSetConditionPlacementRolledOut)
+		if gauge := gaugesOf(&p).rollout; gauge != c.gauge || complete != (c.gauge == "complete") {
+			t.Errorf("%s: counted as %s, complete %t", name, gauge, complete)
+		}
+		staged := ""
+		if condition := meta.FindStatusCondition(p.status.Conditions, workv1alpha1.ManifestWorkReplicaSetConditionStaged); condition != nil {
+			staged = fmt.Sprintf("%s %s %s", condition.Status, condition.Reason, condition.Message)
+		}
+		if staged != c.staged {
+			t.Errorf("%s:\n got %s\nwant %s", name, staged, c.staged)
+		}
+	}
+}
+
 // TestAbandonedOverridden: of a set that has gone back, works are known by what the overrides make of the template that failed.
 func TestAbandonedOverridden(t *testing.T) {
 	own, served := newSet("p"), newSet("p")

@@ -290,14 +290,16 @@ func setStaged(status *workv1alpha1.ManifestWorkReplicaSetStatus, in input) {
 		c.Reason, c.Message = workv1alpha1.ReasonInvalid, "nothing starts while a placement is invalid"
 	default:
 		lines := make([]string, 0, len(in.staged.Stages))
-		complete := true
+		complete, unrendered := true, 0
 		for _, stage := range in.staged.Stages {
-			lines, complete = append(lines, stageLine(stage)), complete && stage.Complete
+			lines, complete, unrendered = append(lines, stageLine(stage)), complete && stage.Complete, unrendered+stage.Unrendered
 		}
 		c.Message = strings.Join(lines, "\n")
 		switch reason, invalid := string(in.staged.Hold.Reason), in.staging.plan.WhyClosed(); {
 		case invalid != "":
 			c.Reason, c.Message = workv1alpha1.ReasonInvalidPlan, invalid
+		case complete && unrendered > 0:
+			c.Reason = workv1alpha1.ReasonOverrideFailed
 		case complete:
 			c.Status, c.Reason = metav1.ConditionTrue, workv1alpha1.ReasonComplete
 		case reason != "":
@@ -317,12 +319,18 @@ func stageLine(s rollout.StageStatus) string {
 		text += fmt.Sprintf(", %d are staged", s.Staged)
 	}
 	switch {
+	case s.Complete && s.Unrendered > 0:
 	case s.Complete:
-		return text + "; complete"
+		text += "; complete"
 	case s.Hold.Reason != "":
-		return text + "; " + s.Hold.Message
+		text += "; " + s.Hold.Message
+	default:
+		text += "; in progress"
 	}
-	return text + "; in progress"
+	if s.Unrendered > 0 {
+		text += fmt.Sprintf("; the overrides of %d clusters fail", s.Unrendered)
+	}
+	return text
 }
 
 // reportApprovals reports the approvals that the plan acts on. While no work can be written, plans act on the same ones again.

@@ -56,6 +56,9 @@ type Cluster struct {
 	// Staged reports that the cluster is ToApply although it has the current template, or the Abandoned one: it applies it at a time,
 	// or once it is told to.
 	Staged bool
+	// Unrendered reports that the cluster is Skip because there is no template for it: while there is none, the rollout is not done,
+	// and proves nothing.
+	Unrendered bool
 	// Later reports that the window of the cluster is not open yet. Others start before it.
 	Later bool
 	// Held reports that something other than the strategy keeps the cluster from starting: it does not take the turn of

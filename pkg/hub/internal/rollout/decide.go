@@ -36,10 +36,12 @@ type Decision struct {
 	// Nothing starts while a group named by GroupName is missing. A group named by GroupIndex is
 	// ignored.
 	Missing []clusterv1alpha1.MandatoryDecisionGroup
-	// Done reports that every cluster succeeded or is skipped. It is true if there are no clusters.
+	// Unrendered is the number of clusters that are skipped because there is no template for them.
+	Unrendered int
+	// Done reports that every cluster succeeded or is skipped, and none is Unrendered. It is true if there are no clusters.
 	Done bool
 	// Proven reports that the template succeeded for minSuccessTime everywhere it was: on some cluster, and on
-	// all but skipped ones and those that were away before they could receive it.
+	// all but skipped ones and those that were away before they could receive it. None is Unrendered.
 	Proven bool
 	// RequeueAt is when to decide again if nothing has changed until then; zero means never.
 	RequeueAt time.Time
@@ -116,7 +118,7 @@ type decider struct {
 	blocked      bool      // no further cluster starts
 	proven       bool      // some cluster succeeded
 	total        int       // clusters
-	finished     int       // clusters that succeeded or are skipped
+	finished     int       // clusters that succeeded or are skipped, without Unrendered ones
 	absent       int       // clusters that were away before they could receive the template
 	timeOutAt    time.Time // the earliest time-out to come
 	minSuccessAt time.Time // the earliest end of a minSuccessTime to come

@@ -39,9 +39,9 @@ func (r Revisions) After(decisions []Decision) Revisions {
 	return r
 }
 
-// proven reports whether a template succeeded everywhere. A placement without clusters proves nothing and disproves
-// nothing.
+// proven reports whether a template succeeded everywhere. A placement without clusters, or with none but skipped ones, proves nothing and
+// disproves nothing, unless there is no template for some of them.
 func proven(decisions []Decision) bool {
 	return slices.ContainsFunc(decisions, func(d Decision) bool { return d.Proven }) &&
-		!slices.ContainsFunc(decisions, func(d Decision) bool { return !d.Proven && len(d.Rollout)+len(d.Waiting) > 0 })
+		!slices.ContainsFunc(decisions, func(d Decision) bool { return !d.Proven && len(d.Rollout)+len(d.Waiting)+d.Unrendered > 0 })
 }

@@ -21,6 +21,7 @@ func TestRevisionsAfter(t *testing.T) {
 		"on its way":                         {revisions{2, 1, 0}, []rollout.Decision{going}, revisions{2, 1, 0}},
 		"proven":                             {revisions{2, 1, 0}, []rollout.Decision{proven, {}}, revisions{2, 2, 0}},
 		"proven in one placement of two":     {revisions{2, 1, 0}, []rollout.Decision{proven, going}, revisions{2, 1, 0}},
+		"no template for some of another":    {revisions{2, 1, 0}, []rollout.Decision{proven, {Unrendered: 1}}, revisions{2, 1, 0}},
 		"no clusters":                        {revisions{2, 1, 0}, []rollout.Decision{{}}, revisions{2, 1, 0}},
 		"failed":                             {revisions{2, 1, 0}, []rollout.Decision{going, failed}, revisions{2, 1, 1}},
 		"failed, nothing to go back to":      {revisions{2, 0, 0}, []rollout.Decision{failed}, revisions{2, 0, 0}},

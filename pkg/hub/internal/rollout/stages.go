@@ -53,16 +53,16 @@ type Window struct{ Start, End time.Time }
 // StageStatus is the state of a stage.
 type StageStatus struct {
 	Name string
-	// Clusters is the number of its clusters without those that are skipped, Current how many of them have the template,
-	// Succeeded how many succeeded with it, and Starting how many receive it now.
-	Clusters, Current, Succeeded, Starting int
+	// Clusters is the number of its clusters without those that are skipped, but with those that are Unrendered, Current how many of
+	// them have the template, Succeeded how many succeeded with it, and Starting how many receive it now.
+	Clusters, Unrendered, Current, Succeeded, Starting int
 	// Has is how many of Clusters have the template, also those that apply it later.
 	Has int
 	// Staged is how many of Starting apply it later, when their window opens.
 	Staged int
 	// Approval reports whether the stage needs an approval.
 	Approval bool
-	// Complete reports whether the next stage may start.
+	// Complete reports whether the next stage may start, which does not wait for Unrendered clusters.
 	Complete bool
 	// Hold is what the stage waits for; zero if it is complete, or clusters are in progress.
 	Hold Hold
@@ -222,7 +222,7 @@ func (g *gate) decideStage(s stage, parts []part) {
 		g.proven = g.proven || deciders[i].proven
 		g.deciders[i].add(&deciders[i])
 	}
-	if status.Clusters == 0 {
+	if g.passOver(status) {
 		return
 	}
 	waiting, soaking := len(sum.toApply)+sum.held, soaked.After(g.Now)
@@ -257,6 +257,17 @@ func (g *gate) decideStage(s stage, parts []part) {
 	g.staged.Stages = append(g.staged.Stages, status)
 }
 
+// passOver reports whether a stage has nothing but skipped clusters. It is among the stages if there is no template for some of them.
+func (g *gate) passOver(status StageStatus) bool {
+	if status.Clusters > status.Unrendered {
+		return false
+	}
+	if status.Complete = true; status.Clusters > 0 {
+		g.staged.Stages = append(g.staged.Stages, status)
+	}
+	return true
+}
+
 // stage has those of the clusters that start before their window wait for it, counts them, and returns when the first
 // of these windows opens.
 func (g *gate) stage(starting []string, status *StageStatus) (opens time.Time) {
@@ -286,10 +297,14 @@ func stagedHold(clusters int, opens time.Time) Hold {
 
 // count adds a cluster.
 func (s *StageStatus) count(c Cluster) {
-	if c.Status == Skip {
+	if c.Status == Skip && !c.Unrendered {
 		return
 	}
 	s.Clusters++
+	if c.Unrendered {
+		s.Unrendered++
+		return
+	}
 	if c.Status != ToApply {
 		s.Current++
 	}
@@ -473,6 +488,7 @@ func (d *decider) add(stage *decider) {
 	d.Missing = stage.Missing
 	d.proven = d.proven || stage.proven
 	d.total, d.finished, d.absent = d.total+stage.total, d.finished+stage.finished, d.absent+stage.absent
+	d.Unrendered += stage.Unrendered
 	d.timeOutAt, d.minSuccessAt = Earlier(d.timeOutAt, stage.timeOutAt), Earlier(d.minSuccessAt, stage.minSuccessAt)
 }
 

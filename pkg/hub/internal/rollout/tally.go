@@ -22,6 +22,7 @@ type tally struct {
 	timedOut   []string
 	succeeded  int
 	skipped    int
+	unrendered int // of skipped
 }
 
 func (t tally) failures() []string {
@@ -43,6 +44,14 @@ func (t *tally) addToApply(name string, c Cluster) {
 		t.later = append(t.later, name)
 	default:
 		t.toApply = append(t.toApply, name)
+	}
+}
+
+// skip adds a cluster that is skipped.
+func (t *tally) skip(c Cluster) {
+	t.skipped++
+	if c.Unrendered {
+		t.unrendered++
 	}
 }
 
@@ -87,7 +96,7 @@ func (d *decider) count(clusters []string, excusable func(tally) int) tally {
 		case TimeOut:
 			timedOut[name] = true
 		case Skip:
-			t.skipped++
+			t.skip(cluster)
 		}
 	}
 	t.toApply = append(t.toApply, t.later...)
@@ -102,7 +111,8 @@ func (d *decider) count(clusters []string, excusable func(tally) int) tally {
 	}
 	d.Failed = append(d.Failed, t.failed...)
 	d.TimedOut = append(d.TimedOut, t.timedOut...)
-	d.finished += t.succeeded + t.skipped
+	d.Unrendered += t.unrendered
+	d.finished += t.succeeded + t.skipped - t.unrendered
 	d.absent += t.excused + len(t.awayToApply) + t.awayHeld
 	d.proven = d.proven || t.succeeded > 0
 	return t
