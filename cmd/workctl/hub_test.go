@@ -352,6 +352,19 @@ func TestRollout(t *testing.T) {
 	f.workctl(2, []string{"wait", "set", "till", n, "--for=applied"}, "have the goal ready only")
 	status(metav1.ConditionFalse, "waiting")
 	f.interrupted("rollout", "status", "till", n)
+	set, err = sets.Get(t.Context(), "till", metav1.GetOptions{})
+	kit.NoError(t, err)
+	const fails = "revision 2: 1 of 3 clusters succeeded; the overrides of 2 clusters fail"
+	for kind, status := range map[string]metav1.ConditionStatus{
+		workv1alpha1.ManifestWorkReplicaSetConditionProgressing: metav1.ConditionFalse, workv1alpha1.ManifestWorkReplicaSetConditionStalled: metav1.ConditionTrue,
+	} {
+		set.Status.Conditions = append(set.Status.Conditions, metav1.Condition{Type: kind, Status: status, Reason: workv1alpha1.ReasonOverrideFailed, Message: fails, LastTransitionTime: metav1.Now()})
+	}
+	_, err = sets.UpdateStatus(t.Context(), set, metav1.UpdateOptions{})
+	kit.NoError(t, err)
+	f.workctl(1, []string{"rollout", "status", "till", n, "--timeout=30s"}, fails, "does not go on by itself")
+	f.workctl(1, []string{"wait", "set", "till", n, "--timeout=30s"}, fails, "does not go on by itself")
+	f.workctl(0, []string{"rollout", "status", "till", n, "--watch=false"}, fails)
 	f.workctl(1, []string{"rollout", "status", "nope", n}, "workctl get sets -A")
 }
 
@@ -435,5 +448,5 @@ func TestManyWorks(t *testing.T) {
 	start := time.Now()
 	f.workctl(0, []string{"status", "-n=" + f.cluster}, fmt.Sprintf("WORKS     %d: 0 delivered", total))
 	t.Logf("status of %d works took %s", total, time.Since(start).Round(time.Millisecond))
-	f.workctl(3, []string{"wait", "work", "-l=app=many", "-n=" + f.cluster, "--for=applied", "--timeout=5s"}, fmt.Sprintf("%d works of %s are not applied", total, f.cluster))
+	f.workctl(3, []string{"wait", "work", "-l=app=many", "-n=" + f.cluster, "--for=applied", "--timeout=30s"}, fmt.Sprintf("%d works of %s are not applied", total, f.cluster))
 }

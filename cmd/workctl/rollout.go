@@ -52,14 +52,14 @@ func rolloutStatusCommand(o *cli.Options) *cobra.Command {
 	)
 	cmd := rolloutLeaf(o, "status SET", "Follow a rollout until it is done",
 		"Prints a line for each change of the rollout until all clusters have the newest template and succeeded with it. It ends\n"+
-			"with exit code 1 if the rollout stops because too many clusters failed, or has gone back to an earlier template, and\n"+
-			"with 3 after --timeout.",
+			"with exit code 1 if the rollout stops because too many clusters failed, has gone back to an earlier template, or does not\n"+
+			"go on until somebody changes something, such as overrides that fail, and with 3 after --timeout.",
 		func(ctx context.Context, reader *fleet.Reader, namespace, name string) error {
 			ctx, cancel := bounded(ctx, timeout)
 			defer cancel()
 			return followRollout(ctx, reader, namespace, name, timeout, watch, func(r fleet.Rollout) bool {
 				_, err := fmt.Fprintf(o.Out, "set %s/%s: %s\n%s", namespace, name, r.Line, stageLines(r.Stages))
-				return err != nil || !watch || r.Stopped || r.RolledBack
+				return err != nil || !watch || r.Ended()
 			})
 		})
 	cmd.Flags().BoolVarP(&watch, "watch", "w", true, "follow the rollout until it is done; false prints one line")
@@ -76,7 +76,7 @@ func stageLines(stages string) (lines string) {
 }
 
 // followRollout calls show for each change of a rollout until it is done or show returns true. It fails if the
-// rollout is stopped and untilDone is set, or if it was not done within timeout, the time that ctx has left.
+// rollout does not go on by itself and untilDone is set, or if it was not done within timeout, the time that ctx has left.
 func followRollout(ctx context.Context, reader *fleet.Reader, namespace, name string, timeout time.Duration, untilDone bool,
 	show func(fleet.Rollout) (stop bool)) error {
 	var last fleet.Rollout
@@ -91,6 +91,8 @@ func followRollout(ctx context.Context, reader *fleet.Reader, namespace, name st
 	case err == nil && untilDone && last.Stopped && !last.Done:
 		return cli.Errorf("the rollout of %s/%s is stopped", namespace, name).
 			Do("mend what the message names, or go back: workctl rollout undo %s -n %s", name, namespace)
+	case err == nil && untilDone && last.Stalled && !last.Done:
+		return cli.Errorf("the rollout of %s/%s does not go on by itself", namespace, name).Do("mend what the message names")
 	case err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return cli.Errorf("the rollout of %s/%s is not done after %s: %s", namespace, name, timeout, last.Line).WithCode(cli.ExitTimeout)
 	case err != nil && ctx.Err() != nil:

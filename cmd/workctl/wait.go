@@ -122,7 +122,7 @@ func (f *waitFlags) sets(ctx context.Context, o *cli.Options, names []string) er
 				mark = style.Paint(cli.Good, "✓")
 			}
 			live.show(name, fmt.Sprintf("%s %s/%s  %s", mark, namespace, name, r.Line))
-			return r.Stopped || r.RolledBack
+			return r.Ended()
 		}); err != nil {
 			return err
 		}

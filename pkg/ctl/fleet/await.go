@@ -210,11 +210,15 @@ func (a *awaited) note(name string, w *workv1.ManifestWork) error {
 type Rollout struct {
 	// Done reports whether every cluster has the template and succeeded with it; Stopped whether
 	// too many failed; Paused whether the set is paused; RolledBack whether every cluster has an earlier template and
-	// succeeded with it, because too many failed.
-	Done, Stopped, Paused, RolledBack bool
+	// succeeded with it, because too many failed; Stalled whether it goes on only when somebody changes something, for these or
+	// other reasons.
+	Done, Stopped, Paused, RolledBack, Stalled bool
 	// Line says it for people, and Stages has a line for each stage of its RolloutPlan.
 	Line, Stages string
 }
+
+// Ended reports whether the rollout does not go on by itself.
+func (r Rollout) Ended() bool { return r.Done || r.Stopped || r.RolledBack || r.Stalled }
 
 // RolloutOf returns how far the rollout of a set has got.
 func RolloutOf(set *workv1alpha1.ManifestWorkReplicaSet) Rollout {
@@ -223,9 +227,12 @@ func RolloutOf(set *workv1alpha1.ManifestWorkReplicaSet) Rollout {
 	conditions := set.Status.Conditions
 	rolledOut := meta.FindStatusCondition(conditions, workv1alpha1.ManifestWorkReplicaSetConditionPlacementRolledOut)
 	progressing := meta.FindStatusCondition(conditions, workv1alpha1.ManifestWorkReplicaSetConditionProgressing)
-	if unseen(set) || rolledOut == nil {
+	if unseen(set) || rolledOut == nil && progressing == nil {
 		r.Line = notSeen
 		return r
+	}
+	if rolledOut == nil { // a set whose names are invalid, or whose placements do not exist
+		rolledOut = &metav1.Condition{}
 	}
 	r.Done = rolledOut.Status == metav1.ConditionTrue
 	if staged := meta.FindStatusCondition(conditions, workv1alpha1.ManifestWorkReplicaSetConditionStaged); staged != nil {
@@ -233,6 +240,8 @@ func RolloutOf(set *workv1alpha1.ManifestWorkReplicaSet) Rollout {
 	}
 	r.Stopped = meta.IsStatusConditionTrue(conditions, workv1alpha1.ManifestWorkReplicaSetConditionStopped) || strings.HasPrefix(rolledOut.Message, "stopped")
 	r.RolledBack = progressing != nil && progressing.Reason == workv1alpha1.ReasonRolledBack
+	// A set can be stalled because of its removals, too, while its rollout goes on.
+	r.Stalled = meta.IsStatusConditionTrue(conditions, workv1alpha1.ManifestWorkReplicaSetConditionStalled) && progressing != nil && progressing.Status == metav1.ConditionFalse
 	r.Line = fmt.Sprintf("%s the template: %d applied, %d available, %d progressing, %d degraded", cli.Plural(line.Total, "cluster has", "clusters have"),
 		line.Applied, line.Available, line.Progressing, line.Degraded)
 	if line.Message != "" && !r.Done {

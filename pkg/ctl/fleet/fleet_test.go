@@ -258,6 +258,10 @@ func TestSetMessage(t *testing.T) {
 
 // TestRollout checks what rollout status prints, with and without the condition Progressing.
 func TestRollout(t *testing.T) {
+	const counts = "3 clusters have the template: 2 applied, 1 available, 0 progressing, 0 degraded"
+	of := func(kind string, status metav1.ConditionStatus, reason, message string) metav1.Condition {
+		return metav1.Condition{Type: kind, Status: status, Reason: reason, Message: message, ObservedGeneration: 2}
+	}
 	rolledOut := func(status metav1.ConditionStatus, message string) metav1.Condition {
 		return metav1.Condition{Type: "PlacementRolledOut", Status: status, Message: message}
 	}
@@ -271,6 +275,18 @@ func TestRollout(t *testing.T) {
 		"waits":       {[]metav1.Condition{rolledOut("False", "waiting for a")}, fleet.Rollout{Line: "3 clusters have the template: 2 applied, 1 available, 0 progressing, 0 degraded; waiting for a"}},
 		"stopped":     {[]metav1.Condition{rolledOut("False", "stopped: 2 clusters failed")}, fleet.Rollout{Stopped: true, Line: "3 clusters have the template: 2 applied, 1 available, 0 progressing, 0 degraded; stopped: 2 clusters failed"}},
 		"progressing": {[]metav1.Condition{rolledOut("False", "x"), {Type: "Progressing", ObservedGeneration: 2, Message: "a soaks until noon"}}, fleet.Rollout{Line: "3 clusters have the template: 2 applied, 1 available, 0 progressing, 0 degraded; a soaks until noon"}},
+		"stalled": {
+			[]metav1.Condition{rolledOut("False", ""), of("Progressing", "False", "OverrideFailed", "overrides fail"), of("Stalled", "True", "OverrideFailed", "overrides fail")},
+			fleet.Rollout{Stalled: true, Line: counts + "; overrides fail"},
+		},
+		"never decided": {
+			[]metav1.Condition{of("Progressing", "False", "Invalid", "the name is too long"), of("Stalled", "True", "Invalid", "the name is too long")},
+			fleet.Rollout{Stalled: true, Line: counts + "; the name is too long"},
+		},
+		"stalled by removals": {
+			[]metav1.Condition{rolledOut("False", ""), of("Progressing", "True", "RollingOut", "1 of 3"), of("Stalled", "True", "RemovalsHeld", "3 works")},
+			fleet.Rollout{Line: counts + "; 1 of 3"},
+		},
 	} {
 		set := &workv1alpha1.ManifestWorkReplicaSet{ObjectMeta: metav1.ObjectMeta{Generation: 2}}
 		set.Status.Summary = workv1alpha1.ManifestWorkReplicaSetSummary{Total: 3, Applied: 2, Available: 1}
