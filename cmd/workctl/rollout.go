@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -58,21 +57,13 @@ func rolloutStatusCommand(o *cli.Options) *cobra.Command {
 			ctx, cancel := bounded(ctx, timeout)
 			defer cancel()
 			return followRollout(ctx, reader, namespace, name, timeout, watch, func(r fleet.Rollout) bool {
-				_, err := fmt.Fprintf(o.Out, "set %s/%s: %s\n%s", namespace, name, r.Line, stageLines(r.Stages))
+				_, err := fmt.Fprintf(o.Out, "set %s/%s: %s\n%s", namespace, name, r.Line, r.Stages)
 				return err != nil || !watch || r.Ended()
 			})
 		})
 	cmd.Flags().BoolVarP(&watch, "watch", "w", true, "follow the rollout until it is done; false prints one line")
 	cmd.Flags().DurationVar(&timeout, "timeout", 0, "how long to follow; 0 means forever")
 	return cmd
-}
-
-// stageLines returns the lines of stages, indented.
-func stageLines(stages string) (lines string) {
-	for line := range strings.Lines(stages) {
-		lines += "  stage " + cli.OneLine(strings.TrimSpace(line)) + "\n"
-	}
-	return lines
 }
 
 // followRollout calls show for each change of a rollout until it is done or show returns true. It fails if the

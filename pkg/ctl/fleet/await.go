@@ -213,7 +213,7 @@ type Rollout struct {
 	// succeeded with it, because too many failed; Stalled whether it goes on only when somebody changes something, for these or
 	// other reasons.
 	Done, Stopped, Paused, RolledBack, Stalled bool
-	// Line says it for people, and Stages has a line for each stage of its RolloutPlan.
+	// Line says it for people, and Stages has an indented line for each stage of its RolloutPlan.
 	Line, Stages string
 }
 
@@ -236,7 +236,7 @@ func RolloutOf(set *workv1alpha1.ManifestWorkReplicaSet) Rollout {
 	}
 	r.Done = rolledOut.Status == metav1.ConditionTrue
 	if staged := meta.FindStatusCondition(conditions, workv1alpha1.ManifestWorkReplicaSetConditionStaged); staged != nil {
-		r.Stages = staged.Message
+		r.Stages = stageLines(staged)
 	}
 	r.Stopped = meta.IsStatusConditionTrue(conditions, workv1alpha1.ManifestWorkReplicaSetConditionStopped) || strings.HasPrefix(rolledOut.Message, "stopped")
 	r.RolledBack = progressing != nil && progressing.Reason == workv1alpha1.ReasonRolledBack
@@ -248,6 +248,19 @@ func RolloutOf(set *workv1alpha1.ManifestWorkReplicaSet) Rollout {
 		r.Line += "; " + cli.OneLine(line.Message)
 	}
 	return r
+}
+
+// stageLines returns the lines of a condition Staged, indented: one for each stage, or why no stage counts.
+func stageLines(staged *metav1.Condition) (lines string) {
+	before := "  stage "
+	switch staged.Reason {
+	case workv1alpha1.ReasonInvalidPlan, workv1alpha1.ReasonInvalid, workv1alpha1.ReasonRollingBack:
+		before = "  "
+	}
+	for line := range strings.Lines(staged.Message) {
+		lines += before + cli.OneLine(strings.TrimSpace(line)) + "\n"
+	}
+	return lines
 }
 
 // AwaitRollout calls show for each change of the rollout of a set, until the rollout is done, show

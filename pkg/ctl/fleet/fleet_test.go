@@ -283,6 +283,18 @@ func TestRollout(t *testing.T) {
 			[]metav1.Condition{of("Progressing", "False", "Invalid", "the name is too long"), of("Stalled", "True", "Invalid", "the name is too long")},
 			fleet.Rollout{Stalled: true, Line: counts + "; the name is too long"},
 		},
+		"stages": {
+			[]metav1.Condition{rolledOut("False", "x"), of("Staged", "False", "RollingOut", "canary: 1 of 1 clusters succeeded; complete\nall: 0 of 2 clusters succeeded; in progress")},
+			fleet.Rollout{Line: counts + "; x", Stages: "  stage canary: 1 of 1 clusters succeeded; complete\n  stage all: 0 of 2 clusters succeeded; in progress\n"},
+		},
+		"no plan": {
+			[]metav1.Condition{rolledOut("False", "x"), of("Staged", "False", "InvalidPlan", "RolloutPlan p does not exist, and nothing starts until it does")},
+			fleet.Rollout{Line: counts + "; x", Stages: "  RolloutPlan p does not exist, and nothing starts until it does\n"},
+		},
+		"the way back": {
+			[]metav1.Condition{rolledOut("False", "x"), of("Staged", "False", "RollingBack", "the way back runs through no stages")},
+			fleet.Rollout{Line: counts + "; x", Stages: "  the way back runs through no stages\n"},
+		},
 		"stalled by removals": {
 			[]metav1.Condition{rolledOut("False", ""), of("Progressing", "True", "RollingOut", "1 of 3"), of("Stalled", "True", "RemovalsHeld", "3 works")},
 			fleet.Rollout{Line: counts + "; 1 of 3"},
