@@ -413,7 +413,9 @@ func TestRolloutApprove(t *testing.T) {
 	}
 	_, err = sets.UpdateStatus(t.Context(), set, metav1.UpdateOptions{})
 	kit.NoError(t, err)
-	f.workctl(0, []string{"rollout", "status", "till", n, "--watch=false"}, "\n  stage canary: 1 of 1 clusters succeeded; complete\n  stage eu: 0 of 3 clusters succeeded; waits for approval\n")
+	const stages = "\n  stage canary: 1 of 1 clusters succeeded; complete\n  stage eu: 0 of 3 clusters succeeded; waits for approval\n"
+	f.workctl(0, []string{"rollout", "status", "till", n, "--watch=false"}, stages)
+	f.workctl(0, []string{"describe", "set", "till", n}, stages, "canary: 1 of 1 clusters succeeded; complete; eu: 0 of 3 clusters")
 }
 
 // TestNoHub checks what errors say about an API server without Workwire or no API server at all.

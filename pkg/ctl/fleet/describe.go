@@ -90,7 +90,7 @@ func (r *Reader) DescribeCluster(ctx context.Context, d Description, name string
 	return d.events(r.events(ctx, "", "ManagedCluster", name))
 }
 
-// DescribeSet writes how far the rollout of a set has got, its placements, its works that need attention,
+// DescribeSet writes how far the rollout of a set has got, with its stages, its placements, its works that need attention,
 // conditions and events.
 func (r *Reader) DescribeSet(ctx context.Context, d Description, namespace, name string) error {
 	set, err := r.Clients.WorkV1alpha1().ManifestWorkReplicaSets(namespace).Get(ctx, name, metav1.GetOptions{})
@@ -104,7 +104,9 @@ func (r *Reader) DescribeSet(ctx context.Context, d Description, namespace, name
 	works := WorkLines(s)
 	total := len(works)
 	works = attention(works)
-	if _, err := fmt.Fprintf(d.Out, "Set %s/%s: %s\nWorks: %d, %s attention\n", namespace, name, RolloutOf(set).Line, total, cli.Plural(len(works), "of them needs", "of them need")); err != nil {
+	rollout := RolloutOf(set)
+	if _, err := fmt.Fprintf(d.Out, "Set %s/%s: %s\n%sWorks: %d, %s attention\n", namespace, name, rollout.Line, rollout.Stages, total,
+		cli.Plural(len(works), "of them needs", "of them need")); err != nil {
 		return err
 	}
 	if err := d.table("Placements", placementTable(set)); err != nil {
@@ -197,7 +199,8 @@ func (d Description) conditions(conditions []metav1.Condition) error {
 		if c.ObservedGeneration > 0 {
 			generation = fmt.Sprint(c.ObservedGeneration)
 		}
-		t.Add(c.Type, string(c.Status), c.Reason, generation, Age(d.Now, &c.LastTransitionTime), c.Message)
+		t.Add(c.Type, string(c.Status), c.Reason, generation, Age(d.Now, &c.LastTransitionTime),
+			strings.ReplaceAll(strings.TrimSpace(c.Message), "\n", "; "))
 	}
 	return d.table("Conditions", t)
 }
