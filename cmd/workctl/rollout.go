@@ -96,7 +96,8 @@ func rolloutHistoryCommand(o *cli.Options) *cobra.Command {
 	var revision int64
 	var format cli.FormatFlag
 	cmd := rolloutLeaf(o, "history SET", "List the stored templates of a set",
-		"Lists the revisions of a set's template; the last one is the current one. --revision prints one of them.",
+		"Lists the revisions of a set's template by their numbers, with * for the one that the set has. An undo gives an earlier one\n"+
+			"a new number. --revision prints one of them.",
 		func(ctx context.Context, reader *fleet.Reader, namespace, name string) error {
 			set, err := reader.Clients.WorkV1alpha1().ManifestWorkReplicaSets(namespace).Get(ctx, name, metav1.GetOptions{})
 			if err != nil {
@@ -106,20 +107,29 @@ func rolloutHistoryCommand(o *cli.Options) *cobra.Command {
 			if err != nil {
 				return cli.APIError("list the revisions", err)
 			}
-			return writeHistory(o, stored, revision, format.Format())
+			hash, err := revisions.Hash(&set.Spec.ManifestWorkTemplate)
+			if err != nil {
+				return err
+			}
+			return writeHistory(o, stored, hash, revision, format.Format())
 		})
 	cmd.Flags().Int64Var(&revision, "revision", 0, "number of the revision to print; 0 lists all")
 	format.Add(cmd, cli.Table, cli.JSON, cli.YAML, cli.JSONPath)
 	return cmd
 }
 
-func writeHistory(o *cli.Options, stored []revisions.Revision, revision int64, format cli.Format) error {
-	rows := &cli.Rows{Header: []string{"REVISION", "AGE", "CHANGE CAUSE"}}
+// writeHistory writes the stored revisions of a set whose template has this hash, or the one with a number.
+func writeHistory(o *cli.Options, stored []revisions.Revision, hash string, revision int64, format cli.Format) error {
+	rows := &cli.Rows{Header: []string{"REVISION", "CURRENT", "AGE", "CHANGE CAUSE"}}
 	now := time.Now()
 	for i := range stored {
 		r := &stored[i]
 		if revision == 0 {
-			rows.Add(strconv.FormatInt(r.Revision, 10), fleet.Age(now, &r.CreationTimestamp), r.Annotations[workwirev1alpha1.ChangeCauseAnnotationKey])
+			current := ""
+			if r.Labels[workwirev1alpha1.TemplateHashLabelKey] == hash {
+				current = "*"
+			}
+			rows.Add(strconv.FormatInt(r.Revision, 10), current, fleet.Age(now, &r.CreationTimestamp), r.Annotations[workwirev1alpha1.ChangeCauseAnnotationKey])
 		} else if r.Revision == revision {
 			if format == cli.Table {
 				format = cli.YAML
