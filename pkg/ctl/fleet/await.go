@@ -247,6 +247,9 @@ func RolloutOf(set *workv1alpha1.ManifestWorkReplicaSet) Rollout {
 	if line.Message != "" && !r.Done {
 		r.Line += "; " + cli.OneLine(line.Message)
 	}
+	if progressing != nil && progressing.Reason == workv1alpha1.ReasonWaitsForApproval {
+		r.Line += fmt.Sprintf("; to approve: workctl rollout approve %s -n %s", set.Name, set.Namespace)
+	}
 	return r
 }
 

@@ -287,6 +287,10 @@ func TestRollout(t *testing.T) {
 			[]metav1.Condition{rolledOut("False", "x"), of("Staged", "False", "RollingOut", "canary: 1 of 1 clusters succeeded; complete\nall: 0 of 2 clusters succeeded; in progress")},
 			fleet.Rollout{Line: counts + "; x", Stages: "  stage canary: 1 of 1 clusters succeeded; complete\n  stage all: 0 of 2 clusters succeeded; in progress\n"},
 		},
+		"waits for approval": {
+			[]metav1.Condition{rolledOut("False", "x"), of("Progressing", "True", "WaitsForApproval", "stage all: waits for approval")},
+			fleet.Rollout{Line: counts + "; stage all: waits for approval; to approve: workctl rollout approve till -n shop"},
+		},
 		"no plan": {
 			[]metav1.Condition{rolledOut("False", "x"), of("Staged", "False", "InvalidPlan", "RolloutPlan p does not exist, and nothing starts until it does")},
 			fleet.Rollout{Line: counts + "; x", Stages: "  RolloutPlan p does not exist, and nothing starts until it does\n"},
@@ -300,7 +304,7 @@ func TestRollout(t *testing.T) {
 			fleet.Rollout{Line: counts + "; 1 of 3"},
 		},
 	} {
-		set := &workv1alpha1.ManifestWorkReplicaSet{ObjectMeta: metav1.ObjectMeta{Generation: 2}}
+		set := &workv1alpha1.ManifestWorkReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "till", Generation: 2}}
 		set.Status.Summary = workv1alpha1.ManifestWorkReplicaSetSummary{Total: 3, Applied: 2, Available: 1}
 		set.Status.Conditions = c.conditions
 		if got := fleet.RolloutOf(set); got != c.want {
