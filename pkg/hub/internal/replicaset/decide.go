@@ -188,7 +188,7 @@ func decide(in input) plan {
 	in.back = p.goBack(in)
 	summarize(&p.status, p.rollouts, in)
 	setOverridden(&p.status, in, p.rollouts)
-	setStaged(&p.status, in)
+	setStaged(&p.status, in, p.rollouts)
 	p.removeUnselected(in, unselected)
 	setReady(&p.status, in)
 	return p

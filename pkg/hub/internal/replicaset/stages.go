@@ -275,7 +275,7 @@ func (p *plan) decideStages(in input) *rollout.Staged {
 }
 
 // setStaged sets the condition Staged; a set without a RolloutPlan has none.
-func setStaged(status *workv1alpha1.ManifestWorkReplicaSetStatus, in input) {
+func setStaged(status *workv1alpha1.ManifestWorkReplicaSetStatus, in input, rollouts []placementRollout) {
 	c := metav1.Condition{
 		Type: workv1alpha1.ManifestWorkReplicaSetConditionStaged, Status: metav1.ConditionFalse, Reason: workv1alpha1.ReasonRollingOut,
 		ObservedGeneration: in.set.Generation,
@@ -290,18 +290,27 @@ func setStaged(status *workv1alpha1.ManifestWorkReplicaSetStatus, in input) {
 		c.Reason, c.Message = workv1alpha1.ReasonInvalid, "nothing starts while a placement is invalid"
 	default:
 		lines := make([]string, 0, len(in.staged.Stages))
+		held, why := "", ""
+		switch {
+		case workv1.IsPaused(in.set):
+			held, why = workv1alpha1.ReasonPaused, "paused"
+		case waitsForPreview(in, rollouts):
+			held, why = workv1alpha1.ReasonWaitsForPreview, "waits for its preview"
+		}
 		complete, unrendered := true, 0
 		for _, stage := range in.staged.Stages {
-			lines, complete, unrendered = append(lines, stageLine(stage)), complete && stage.Complete, unrendered+stage.Unrendered
+			lines, complete, unrendered = append(lines, stageLine(stage, why)), complete && stage.Complete, unrendered+stage.Unrendered
 		}
 		c.Message = strings.Join(lines, "\n")
 		switch reason, invalid := string(in.staged.Hold.Reason), in.staging.plan.WhyClosed(); {
 		case invalid != "":
 			c.Reason, c.Message = workv1alpha1.ReasonInvalidPlan, invalid
-		case complete && unrendered > 0:
-			c.Reason = workv1alpha1.ReasonOverrideFailed
-		case complete:
+		case complete && unrendered == 0:
 			c.Status, c.Reason = metav1.ConditionTrue, workv1alpha1.ReasonComplete
+		case held != "":
+			c.Reason = held
+		case complete:
+			c.Reason = workv1alpha1.ReasonOverrideFailed
 		case reason != "":
 			c.Reason = reason
 		}
@@ -309,8 +318,9 @@ func setStaged(status *workv1alpha1.ManifestWorkReplicaSetStatus, in input) {
 	conditionSetter(status, in.now)(c)
 }
 
-// stageLine returns "canary: 2 of 5 clusters succeeded, 3 have the template; in progress".
-func stageLine(s rollout.StageStatus) string {
+// stageLine returns "canary: 2 of 5 clusters succeeded, 3 have the template; in progress". held is why clusters that would start do not;
+// empty if they do.
+func stageLine(s rollout.StageStatus, held string) string {
 	text := fmt.Sprintf("%s: %d of %d clusters succeeded", s.Name, s.Succeeded, s.Clusters)
 	if s.Current != s.Succeeded {
 		text += fmt.Sprintf(", %d have the template", s.Current)
@@ -322,6 +332,8 @@ func stageLine(s rollout.StageStatus) string {
 	case s.Complete && s.Unrendered > 0:
 	case s.Complete:
 		text += "; complete"
+	case held != "" && s.Starting > 0:
+		text += "; " + held
 	case s.Hold.Reason != "":
 		text += "; " + s.Hold.Message
 	default:

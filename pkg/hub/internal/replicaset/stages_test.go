@@ -120,10 +120,24 @@ func TestDecideStaged(t *testing.T) {
 		},
 		"approved and paused": {
 			plan: stages, works: "c1:ok c2:old", after: time.Hour, want: "Unknown Paused",
+			staged: "False Paused canary: 1 of 1 clusters succeeded; complete\nall: 0 of 1 clusters succeeded; paused",
 			change: func(in *input) {
 				approve(t)(in)
 				in.set.Annotations[workv1.PausedAnnotationKey] = "true"
 			},
+		},
+		"paused while it applies": {
+			plan: stages, works: "c1:new c2:old", want: "Unknown Paused", change: func(in *input) { in.set.Annotations[workv1.PausedAnnotationKey] = "true" },
+			staged: "False Paused canary: 0 of 1 clusters succeeded, 1 have the template; in progress\nall: 0 of 1 clusters succeeded; waits for stage canary",
+		},
+		"paused and complete": {
+			plan: stages, works: "c1:ok c2:ok", after: time.Hour, want: "Unknown Paused", change: func(in *input) { in.set.Annotations[workv1.PausedAnnotationKey] = "true" },
+			staged: "True Complete canary: 1 of 1 clusters succeeded; complete\nall: 1 of 1 clusters succeeded; complete",
+		},
+		"it waits for its preview": {
+			plan: stages, works: "c1:old c2:old", want: "Unknown WaitsForPreview",
+			change: func(in *input) { in.set.Annotations[workv1alpha1.PreviewAnnotationKey] = workv1alpha1.PreviewRequired },
+			staged: "False WaitsForPreview canary: 0 of 1 clusters succeeded; waits for its preview\nall: 0 of 1 clusters succeeded; waits for stage canary",
 		},
 		"decisions are being written": {
 			plan: stages, works: "c1:ok c2:old", after: time.Hour, want: "True RollingOut",
