@@ -65,7 +65,7 @@ func TestObjectThatCanNotBeDeletedStaysRecorded(t *testing.T) {
 	w.deploy(works, "web", inWave(1, configMap("a", "1")), configMap("b", "1"))
 	w.names("web", "a", "b")
 	w.Delete(works, "web")
-	w.deleting(works, "web", "ConfigMap "+w.namespace+"/a cannot be deleted (Forbidden): the log of the agent says why; 1 objects of lower waves wait")
+	w.deleting(works, "web", "ConfigMap "+w.namespace+"/a cannot be deleted (Forbidden): the log of the agent says why; 1 object of lower waves waits")
 	kit.True(t, "the AppliedManifestWork is being deleted", func() bool { return w.names("web", "a", "b").DeletionTimestamp != nil })
 	if tried := w.requests.All(kit.Named("b"), kit.Request.Writes, func(r kit.Request) bool { return r.Verb == "delete" }); len(tried) > 0 {
 		t.Errorf("b was to be deleted before a: %v", tried)

@@ -226,6 +226,18 @@ func TestWavesOfDroppedObjects(t *testing.T) {
 	}
 }
 
+// What holds a deleted work is named also if the spec no longer had it.
+func TestDeletionWaitsForADroppedObject(t *testing.T) {
+	w, works := start(t)
+	w.deploy(works, "web", configMap("f0", "1"), inWave(1, held(configMap("f1", "1"))), inWave(2, configMap("f2", "1")))
+	w.change(works, "web", configMap("f0", "2"))
+	w.names("web", "f0", "f1")
+	w.Delete(works, "web")
+	w.deleting(works, "web", "ConfigMap "+w.namespace+"/f1, which the spec no longer has, waits for its finalizers test.workwire.dev/hold; 1 object of lower waves waits")
+	w.patch("f1", `{"metadata":{"finalizers":null}}`)
+	w.Gone(works, "web")
+}
+
 // A manifest whose change is refused holds up the waves after it, and the removal of what the spec has dropped, also while it waits for its next attempt
 // and the object of the spec before is ready.
 func TestRefusedChangeHoldsUpWaves(t *testing.T) {

@@ -68,6 +68,7 @@ const (
 	doStaged         = "nothing: it is applied at the time in the message, also without a connection; to apply it now, remove the annotation workwire.dev/apply-at from the work"
 	doWindowMissed   = "look why the agent could not apply it in time; then give the annotation workwire.dev/apply-at of the work a later time, or remove it. A RolloutPlan does so by itself (docs/rollout-plan.md)"
 	doWaits          = "nothing: it goes on by itself once what the message names is ready; if it stays, look at that on {cluster} (docs/order.md)"
+	doDeletionWaits  = "wait; if it stays, on {cluster}, kubectl get appliedmanifestworks -o yaml shows what is left of the work: look which of these objects has finalizers, and at the log of the agent"
 	doNotApplied     = "read the message of the API server of {cluster}; the agent tries again by itself"
 	doMissing        = "somebody deletes the object, or it was never created: the agent's log on {cluster} tells; the agent creates it again by itself"
 	doUnreadable     = "give the agent, or the executor of the work, the right to get {object} on {cluster}"

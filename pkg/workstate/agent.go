@@ -1,12 +1,11 @@
 package workstate
 
 import (
-	"strings"
-
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/workstate/condition"
 )
 
 var doAgent = map[Cause]string{
@@ -62,28 +61,33 @@ func deletionBlocker(f *Facts) *Blocker {
 		return &Blocker{Cause: NotAnswered, Object: f.clusterObject(), Since: w.DeletionTimestamp,
 			Message: "The deletion is sent, and the agent has not answered it yet.", Do: f.fill(doDelivery[NotAnswered])}
 	}
-	var first *workv1.ManifestCondition
-	left := 0
-	_, held, _ := strings.Cut(deleting.Message, "; ")
+	says, first := condition.FirstHeld(deleting.Message)
+	message := "The work is being deleted: " + says
+	if says != "" && first.Name == "" { // of what they wait for the agent may not, or cannot, tell
+		return &Blocker{Cause: WaitsForWave, Object: f.workObject(), Reason: deleting.Reason, Since: w.DeletionTimestamp, Message: message, Do: f.fill(doDeletionWaits)}
+	}
+	named, more := ObjectName(first), 0
 	for i := range w.Status.ResourceStatus.Manifests {
 		entry := &w.Status.ResourceStatus.Manifests[i]
-		if meta.IsStatusConditionTrue(entry.Conditions, workv1.ManifestAvailable) {
-			left++
-			if first == nil || strings.HasPrefix(held, ObjectName(entry.ResourceMeta)+" ") {
-				first = entry
-			}
+		switch {
+		case ObjectName(entry.ResourceMeta) == named:
+			first = entry.ResourceMeta // with its resource
+		case !meta.IsStatusConditionTrue(entry.Conditions, workv1.ManifestAvailable):
+		case first.Name == "":
+			first = entry.ResourceMeta
+		case says == "": // or else it says all: others may only wait
+			more++
 		}
 	}
-	if first == nil {
+	if first.Name == "" {
 		return nil
 	}
-	message := "The work is being deleted, and this object still exists: a finalizer holds it, or its deletion is refused."
-	if held != "" {
-		message = "The work is being deleted: " + held
+	if says == "" {
+		message = "The work is being deleted, and this object still exists: a finalizer holds it, or its deletion is refused."
 	}
-	return &Blocker{Cause: Finalizer, Object: ObjectName(first.ResourceMeta), Reason: deleting.Reason, Since: w.DeletionTimestamp, More: left - 1,
+	return &Blocker{Cause: Finalizer, Object: ObjectName(first), Reason: deleting.Reason, Since: w.DeletionTimestamp, More: more,
 		Message: message,
-		Do: "on " + w.Namespace + ": " + kubectl("get", first.ResourceMeta, "-o jsonpath='{.metadata.deletionTimestamp} {.metadata.finalizers}'") +
+		Do: "on " + w.Namespace + ": " + kubectl("get", first, "-o jsonpath='{.metadata.deletionTimestamp} {.metadata.finalizers}'") +
 			"; whoever owns the finalizer removes it once it has cleaned up",
 	}
 }

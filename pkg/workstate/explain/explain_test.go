@@ -270,6 +270,13 @@ func TestCauses(t *testing.T) {
 		"finalizer with its name": {changed(deleting(facts(condition.Manifest{Meta: config}, condition.Manifest{Meta: pod})), func(f *workstate.Facts) {
 			condition.AddHeld(&f.Work.Status, []condition.Held{{Meta: pod, Finalizers: []string{"example.com/drain"}}}, 0)
 		}), explain.Blocked, workstate.Finalizer, "Pod default/one The work is being deleted: Pod default/one waits for its finalizers example.com/drain"},
+		"finalizer of a dropped object": {changed(deleting(facts(condition.Manifest{Meta: config})), func(f *workstate.Facts) {
+			condition.AddHeld(&f.Work.Status, []condition.Held{{Meta: workv1.ManifestResourceMeta{Kind: "ConfigMap", Namespace: "default", Name: "f1"}, Dropped: true, Finalizers: []string{"example.com/drain"}}}, 1)
+		}), explain.Blocked, workstate.Finalizer, "ConfigMap default/f1 The work is being deleted: ConfigMap default/f1, which the spec no longer has, waits for its finalizers example.com/drain; " +
+			"1 object of lower waves waits on cluster1: kubectl get -n default configmap f1 -o"},
+		"lower waves wait for what is not named": {changed(deleting(facts(condition.Manifest{Meta: config})), func(f *workstate.Facts) {
+			condition.AddHeld(&f.Work.Status, nil, 1)
+		}), explain.Progressing, workstate.WaitsForWave, "ManifestWork cluster1/web The work is being deleted: 1 object of lower waves waits wait; if it stays, on cluster1, kubectl get appliedmanifestworks"},
 		"finalizer on the hub": {changed(deleting(facts()), func(f *workstate.Facts) {
 			f.Work.Status = condition.WithDeleted(f.Work.Status, "cluster1", before)
 			meta.RemoveStatusCondition(&f.Work.Status.Conditions, workv1.WorkDeleting)
@@ -291,6 +298,18 @@ func TestCauses(t *testing.T) {
 				t.Errorf("%s: %s: %s, want %s: %s", name, b.Cause, text, c.cause, c.want)
 			}
 		}
+	}
+}
+
+// TestMoreThatIsHeld: what waits for the object that holds a deletion is not counted as held itself.
+func TestMoreThatIsHeld(t *testing.T) {
+	f := deleting(facts(condition.Manifest{Meta: config}, condition.Manifest{Meta: pod}, condition.Manifest{Meta: deploy}))
+	if b := explain.Explain(f).Blocker; b.More != 2 {
+		t.Errorf("of a deletion that names nothing: %+v", b)
+	}
+	condition.AddHeld(&f.Work.Status, []condition.Held{{Meta: pod, Finalizers: []string{"example.com/drain"}}}, 2)
+	if b := explain.Explain(f).Blocker; b.More != 0 {
+		t.Errorf("of one that names an object: %+v", b)
 	}
 }
 

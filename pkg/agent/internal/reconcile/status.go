@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -12,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/workwire/workwire/pkg/agent/internal/applied"
 	"github.com/workwire/workwire/pkg/agent/internal/inbox"
 	"github.com/workwire/workwire/pkg/agent/internal/object"
 	"github.com/workwire/workwire/pkg/agent/internal/outbox"
@@ -83,30 +85,58 @@ func (r *Reconciler) reportRemoving(ctx context.Context, logger *slog.Logger, e 
 	presence := r.removingPresence(ctx, work, &recheck)
 	var held []condition.Held
 	lower := 0
-	status := condition.DeletingStatus(r.previousStatus(logger, work, amw), int64(work.Generation), func(m workv1.ManifestResourceMeta) condition.Presence {
-		if m.Resource == "" {
-			return condition.Unresolved
-		}
-		ref := object.Ref{
-			GroupVersionResource: schema.GroupVersionResource{Group: m.Group, Version: m.Version, Resource: m.Resource},
-			Namespace:            m.Namespace, Name: m.Name,
-		}
+	look := func(ref object.Ref, m workv1.ManifestResourceMeta, dropped bool) condition.Presence {
 		found, live := presence(ref)
+		if live != nil {
+			m.Kind = cmp.Or(m.Kind, live.GetKind())
+		}
 		last := e.history.removals[ref] // not told of what the executor may not read
 		switch {
 		case live != nil && live.GetDeletionTimestamp() != nil && len(live.GetFinalizers()) > 0:
-			held = append(held, condition.Held{Meta: m, Finalizers: live.GetFinalizers()})
+			held = append(held, condition.Held{Meta: m, Dropped: dropped, Finalizers: live.GetFinalizers()})
 		case last == nil || live == nil && (found != condition.Unresolved || work.Spec.Executor != nil):
 		case last.outcome.Err != nil:
-			held = append(held, condition.Held{Meta: m, Refused: errorReason(last.outcome.Err)})
+			held = append(held, condition.Held{Meta: m, Dropped: dropped, Refused: errorReason(last.outcome.Err)})
 		case last.outcome.Step == plan.Hold:
 			lower++
 		}
 		return found
+	}
+	status := condition.DeletingStatus(r.previousStatus(logger, work, amw), int64(work.Generation), func(m workv1.ManifestResourceMeta) condition.Presence {
+		if m.Resource == "" {
+			return condition.Unresolved
+		}
+		return look(refOf(m), m, false)
 	}, metav1.Now())
+	entries := status.ResourceStatus.Manifests
+	for _, ref := range unnamed(amw, entries) {
+		m := workv1.ManifestResourceMeta{Group: ref.Group, Version: ref.Version, Resource: ref.Resource, Namespace: ref.Namespace, Name: ref.Name}
+		look(ref, m, len(entries) > 0) // without entries, as after a restart, it is not known what the spec has
+	}
 	condition.AddHeld(&status, held, lower)
 	r.setStatus(work, work.Generation, status, false)
 	return recheck
+}
+
+// refOf returns the object of a manifest, without a resource if its kind is not known.
+func refOf(m workv1.ManifestResourceMeta) object.Ref {
+	return object.Ref{
+		GroupVersionResource: schema.GroupVersionResource{Group: m.Group, Version: m.Version, Resource: m.Resource}, Namespace: m.Namespace, Name: m.Name,
+	}
+}
+
+// unnamed returns the objects of amw that are in none of the entries of a status: those that the spec has dropped.
+func unnamed(amw *workv1.AppliedManifestWork, entries []workv1.ManifestCondition) []object.Ref {
+	resources, _ := applied.Resources(amw) // removeResources logs the error
+	named := make([]object.Ref, len(entries))
+	for i := range entries {
+		named[i] = refOf(entries[i].ResourceMeta)
+	}
+	return slices.DeleteFunc(refsOf(applied.Dropped(resources, named)), func(ref object.Ref) bool {
+		return slices.ContainsFunc(named, func(m object.Ref) bool { // its kind is not known now
+			return m.Resource == "" && m.Group == ref.Group && m.Name == ref.Name
+		})
+	})
 }
 
 // reportDeleted reports the last status of a work.
