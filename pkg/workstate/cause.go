@@ -119,16 +119,17 @@ func (s *State) blocker(f *Facts) *Blocker {
 	if s.By == nil || s.Phase != PhaseFailed && s.Phase != PhaseProgressing {
 		return nil
 	}
-	cause, do := NotReady, doWorkNotReady
-	switch waits, ok := waits[s.By.Reason]; {
-	case ok:
-		cause, do = waits.cause, waits.do
+	cause, do := f.wait(s.By)
+	switch {
+	case cause != "":
 	case s.By.Reason == workv1.ReasonHookFailed:
 		cause, do = HookFailed, doWorkHookFailed
 	case s.By.Type == workv1.WorkApplied:
 		cause, do = NotApplied, doNotApplied
 	case s.Phase == PhaseFailed:
 		cause, do = Failed, doWorkFailed
+	default:
+		cause, do = NotReady, doWorkNotReady
 	}
 	return &Blocker{Cause: cause, Object: f.workObject(), Reason: s.By.Reason, Message: text(s.By), Do: f.fill(do), Since: &s.By.LastTransitionTime}
 }

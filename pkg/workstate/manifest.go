@@ -185,13 +185,22 @@ var waits = map[string]struct {
 	workv1.ReasonWindowMissed: {WindowMissed, doWindowMissed},
 }
 
+// wait returns what a condition waits for, and what to do; empty if it does not wait.
+func (f *Facts) wait(c *metav1.Condition) (Cause, string) {
+	w := waits[c.Reason]
+	if w.cause == Staged && f.Work.Annotations[workv1.ApplyAtAnnotationKey] == workv1.ApplyAtHeld {
+		return w.cause, doStagedHeld
+	}
+	return w.cause, w.do
+}
+
 // waitBlocker looks at manifests that wait for others.
 func waitBlocker(f *Facts, entry *workv1.ManifestCondition, c *metav1.Condition) *Blocker {
-	w, ok := waits[c.Reason]
-	if !ok {
+	cause, do := f.wait(c)
+	if cause == "" {
 		return nil
 	}
-	return f.manifest(w.cause, entry, c, w.do)
+	return f.manifest(cause, entry, c, do)
 }
 
 func readyBlocker(f *Facts, entry *workv1.ManifestCondition, c *metav1.Condition) *Blocker {

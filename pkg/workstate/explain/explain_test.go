@@ -98,6 +98,11 @@ func unready(m workv1.ManifestResourceMeta, degraded bool, message string) works
 	return facts(condition.Manifest{Meta: config}, condition.Manifest{Meta: m, Rules: []string{workv1.ManifestProgressing, workv1.ManifestDegraded}, Evaluated: conditions})
 }
 
+// waiting is a work of a manifest that waits.
+func waiting(reason, message string) workstate.Facts {
+	return facts(condition.Manifest{Meta: config, Presence: condition.Missing, Waiting: &condition.Waiting{Reason: reason, Message: message}})
+}
+
 func changed(f workstate.Facts, change func(*workstate.Facts)) workstate.Facts {
 	change(&f)
 	return f
@@ -254,6 +259,12 @@ func TestCauses(t *testing.T) {
 		"waits for a wave that is blocked": {facts(condition.Manifest{Meta: config, Presence: condition.Missing, Waiting: &condition.Waiting{Reason: workv1.ReasonWaitsForWave, Message: "Waits for wave 0"}},
 			condition.Manifest{Meta: deploy, Rules: []string{"Progressing"}, Evaluated: []metav1.Condition{{Type: "Progressing", Status: "True", Reason: workv1.ReasonConditionRuleEvaluated, Message: "Available: 0/1: ImagePullBackOff"}}}),
 			explain.Blocked, workstate.WaitsForWave, "ConfigMap default/settings Waits for wave 0 nothing"},
+		"held": {changed(waiting(workv1.ReasonStaged, "Staged until the annotation workwire.dev/apply-at has a time"), func(f *workstate.Facts) {
+			f.Work.Annotations[workv1.ApplyAtAnnotationKey] = workv1.ApplyAtHeld
+		}), explain.Progressing, workstate.Staged, "has a time give the annotation workwire.dev/apply-at of the work a time"},
+		"staged": {changed(waiting(workv1.ReasonStaged, "Staged until 2026-11-28T22:00:00Z"), func(f *workstate.Facts) {
+			f.Work.Annotations[workv1.ApplyAtAnnotationKey] = "2026-11-28T22:00:00Z"
+		}), explain.Progressing, workstate.Staged, "22:00:00Z nothing: it is applied at the time in the message"},
 		"a hook failed": {facts(condition.Manifest{Meta: pod, Waiting: &condition.Waiting{Reason: workv1.ReasonHookFailed, Message: "The hook has failed"}},
 			condition.Manifest{Meta: config, Presence: condition.Missing, Waiting: &condition.Waiting{Reason: workv1.ReasonWaitsForHook, Message: "Waits for a hook"}}),
 			explain.Blocked, workstate.HookFailed, "Pod default/one The hook has failed on cluster1, look at the pods"},
