@@ -3,12 +3,14 @@ package workstate
 import (
 	"cmp"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/workstate/condition"
@@ -188,10 +190,33 @@ var waits = map[string]struct {
 // wait returns what a condition waits for, and what to do; empty if it does not wait.
 func (f *Facts) wait(c *metav1.Condition) (Cause, string) {
 	w := waits[c.Reason]
-	if w.cause == Staged && f.Work.Annotations[workv1.ApplyAtAnnotationKey] == workv1.ApplyAtHeld {
-		return w.cause, doStagedHeld
+	switch w.cause {
+	case Staged:
+		if f.Work.Annotations[workv1.ApplyAtAnnotationKey] == workv1.ApplyAtHeld {
+			return w.cause, doStagedHeld
+		}
+	case WaitsForWork:
+		return w.cause, cmp.Or(doAbsent(c.Message), w.do)
 	}
 	return w.cause, w.do
+}
+
+// absentWork matches what the agent says of a work that it does not have.
+var absentWork = regexp.MustCompile(`work ([^;]+?) is not on this cluster`)
+
+// doAbsent returns what to do about works that are not on the cluster; empty if the message names none.
+func doAbsent(message string) string {
+	var names []string
+	for _, match := range absentWork.FindAllStringSubmatch(message, -1) {
+		if len(validation.IsDNS1123Subdomain(match[1])) > 0 {
+			return fmt.Sprintf(doNoWorkName, match[1])
+		}
+		names = append(names, match[1])
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return fmt.Sprintf(doNoWork, strings.Join(names, ", "))
 }
 
 // waitBlocker looks at manifests that wait for others.

@@ -259,6 +259,11 @@ func TestCauses(t *testing.T) {
 		"waits for a wave that is blocked": {facts(condition.Manifest{Meta: config, Presence: condition.Missing, Waiting: &condition.Waiting{Reason: workv1.ReasonWaitsForWave, Message: "Waits for wave 0"}},
 			condition.Manifest{Meta: deploy, Rules: []string{"Progressing"}, Evaluated: []metav1.Condition{{Type: "Progressing", Status: "True", Reason: workv1.ReasonConditionRuleEvaluated, Message: "Available: 0/1: ImagePullBackOff"}}}),
 			explain.Blocked, workstate.WaitsForWave, "ConfigMap default/settings Waits for wave 0 nothing"},
+		"waits for a work": {waiting(workv1.ReasonWaitsForWork, "Waits for work db is not ready"), explain.Progressing, workstate.WaitsForWork, "db is not ready nothing: it goes on by itself"},
+		"waits for a work that is not there": {waiting(workv1.ReasonWaitsForWork, "Waits for work db is not ready; work nosuch is not on this cluster; work other is not on this cluster"),
+			explain.Progressing, workstate.WaitsForWork, "no work nosuch, other is on cluster1: create it, or correct the annotation workwire.dev/depends-on"},
+		"waits for what is no name": {waiting(workv1.ReasonWaitsForWork, "Waits for work nosuch is not on this cluster; work Bad Name is not on this cluster"),
+			explain.Progressing, workstate.WaitsForWork, `no work can have the name "Bad Name": correct the annotation workwire.dev/depends-on`},
 		"held": {changed(waiting(workv1.ReasonStaged, "Staged until the annotation workwire.dev/apply-at has a time"), func(f *workstate.Facts) {
 			f.Work.Annotations[workv1.ApplyAtAnnotationKey] = workv1.ApplyAtHeld
 		}), explain.Progressing, workstate.Staged, "has a time give the annotation workwire.dev/apply-at of the work a time"},
