@@ -60,7 +60,7 @@ func TestStagedOtherwise(t *testing.T) {
 	at(workv1.ApplyAtHeld)
 	w.tells(works, "web", metav1.ConditionUnknown, workv1.ReasonStaged, "Staged until the annotation workwire.dev/apply-at has a time")
 	at("2020-01-01T01:00:00+01:00/2020-01-01T01:00:00Z")
-	w.tells(works, "web", metav1.ConditionUnknown, workv1.ReasonWindowMissed, "Missed the window from 2020-01-01T00:00:00Z to 2020-01-01T01:00:00Z: waits until")
+	w.tells(works, "web", metav1.ConditionUnknown, workv1.ReasonWindowMissed, "The window from 2020-01-01T00:00:00Z to 2020-01-01T01:00:00Z was over before the agent had the work as it is now: waits until")
 	w.data("web", "1")
 	now := time.Now()
 	at(workv1.ApplyAt{Start: now.Add(-time.Minute), End: now.Add(time.Hour)}.String())

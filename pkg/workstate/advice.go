@@ -68,6 +68,7 @@ const (
 	doStaged         = "nothing: it is applied at the time in the message, also without a connection; to apply it now, remove the annotation workwire.dev/apply-at from the work"
 	doStagedHeld     = "give the annotation workwire.dev/apply-at of the work a time, or remove it to apply the work now. A RolloutPlan does so by itself (docs/rollout-plan.md)"
 	doWindowMissed   = "look why the agent could not apply it in time; then give the annotation workwire.dev/apply-at of the work a later time, or remove it. A RolloutPlan does so by itself (docs/rollout-plan.md)"
+	doWindowOver     = "give the annotation workwire.dev/apply-at of the work a later time, or remove it. A RolloutPlan does so by itself (docs/rollout-plan.md)"
 	doWaits          = "nothing: it goes on by itself once what the message names is ready; if it stays, look at that on {cluster} (docs/order.md)"
 	doDeletionWaits  = "wait; if it stays, on {cluster}, kubectl get appliedmanifestworks -o yaml shows what is left of the work: look which of these objects has finalizers, and at the log of the agent"
 	doNoWork         = "no work %s is on {cluster}: create it, or correct the annotation workwire.dev/depends-on of the work. If it exists at the hub, workctl explain work NAME -n {cluster} says why it is not there (docs/order.md)"

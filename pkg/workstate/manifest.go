@@ -195,6 +195,10 @@ func (f *Facts) wait(c *metav1.Condition) (Cause, string) {
 		if f.Work.Annotations[workv1.ApplyAtAnnotationKey] == workv1.ApplyAtHeld {
 			return w.cause, doStagedHeld
 		}
+	case WindowMissed:
+		if strings.Contains(c.Message, condition.WindowWasOver) {
+			return w.cause, doWindowOver
+		}
 	case WaitsForWork:
 		return w.cause, cmp.Or(doAbsent(c.Message), w.do)
 	}

@@ -21,6 +21,8 @@ const (
 	maxOfManifest = 64 << 10
 	// minMessage is the length in bytes that every message may have.
 	minMessage = 256
+	// WindowWasOver says of the window of a work that not the agent missed it.
+	WindowWasOver = "was over before the agent had the work as it is now"
 )
 
 // Cut returns message as valid UTF-8 of at most limit bytes, of which limit must be more than 40. A

@@ -98,7 +98,7 @@ func Explain(f workstate.Facts) Explanation {
 func waits(b workstate.Blocker) bool {
 	switch b.Cause {
 	case workstate.NotAnswered, workstate.NotReady, workstate.RolloutWaits, workstate.WaitsForWave, workstate.WaitsForHook, workstate.WaitsForWork,
-		workstate.Staged, workstate.WindowMissed:
+		workstate.Staged:
 		return true
 	}
 	return false

@@ -264,6 +264,9 @@ func TestCauses(t *testing.T) {
 			explain.Progressing, workstate.WaitsForWork, "no work nosuch, other is on cluster1: create it, or correct the annotation workwire.dev/depends-on"},
 		"waits for what is no name": {waiting(workv1.ReasonWaitsForWork, "Waits for work nosuch is not on this cluster; work Bad Name is not on this cluster"),
 			explain.Progressing, workstate.WaitsForWork, `no work can have the name "Bad Name": correct the annotation workwire.dev/depends-on`},
+		"window missed": {waiting(workv1.ReasonWindowMissed, "Missed the window from A to B"), explain.Blocked, workstate.WindowMissed, "from A to B look why the agent could not"},
+		"window over before": {waiting(workv1.ReasonWindowMissed, "The window from A to B "+condition.WindowWasOver), explain.Blocked, workstate.WindowMissed,
+			condition.WindowWasOver + " give the annotation workwire.dev/apply-at of the work a later time"},
 		"held": {changed(waiting(workv1.ReasonStaged, "Staged until the annotation workwire.dev/apply-at has a time"), func(f *workstate.Facts) {
 			f.Work.Annotations[workv1.ApplyAtAnnotationKey] = workv1.ApplyAtHeld
 		}), explain.Progressing, workstate.Staged, "has a time give the annotation workwire.dev/apply-at of the work a time"},

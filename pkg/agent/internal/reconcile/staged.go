@@ -13,13 +13,17 @@ const maxTimer = 10 * time.Minute
 // stage sets what a spec that was not applied waits for at now, and has the work reconciled when that ends by itself.
 func (rec *reconciliation) stage(at *workv1.ApplyAt, err error, now time.Time) {
 	var wait time.Duration
-	if rec.staged, wait = staged(at, err, now); wait > 0 {
+	received := rec.work.Received
+	if received.IsZero() { // before the agent started
+		received = rec.work.Meta.CreationTimestamp.Time
+	}
+	if rec.staged, wait = staged(at, err, received, now); wait > 0 {
 		rec.requeueWithin(min(wait, maxTimer))
 	}
 }
 
-// staged returns what a spec that was not applied waits for by its annotation, nil if it does not, and for how long; 0: for somebody.
-func staged(at *workv1.ApplyAt, err error, now time.Time) (*condition.Waiting, time.Duration) {
+// staged returns what a spec that was not applied, and was received then, waits for by its annotation, nil if it does not, and for how long; 0: for somebody.
+func staged(at *workv1.ApplyAt, err error, received, now time.Time) (*condition.Waiting, time.Duration) {
 	switch {
 	case err != nil:
 		return &condition.Waiting{Reason: workv1.ReasonInvalidApplyAt, Message: "Nothing new is applied: " + err.Error()}, 0
@@ -30,8 +34,11 @@ func staged(at *workv1.ApplyAt, err error, now time.Time) (*condition.Waiting, t
 	case now.Before(at.Start):
 		return &condition.Waiting{Reason: workv1.ReasonStaged, Message: "Staged until " + timeText(at.Start)}, at.Start.Sub(now)
 	case !at.End.IsZero() && !now.Before(at.End):
-		return &condition.Waiting{Reason: workv1.ReasonWindowMissed, Message: "Missed the window from " + timeText(at.Start) + " to " + timeText(at.End) +
-			": waits until the annotation " + workv1.ApplyAtAnnotationKey + " has a later one, or is removed"}, 0
+		message := "Missed the window from " + timeText(at.Start) + " to " + timeText(at.End)
+		if !at.End.After(received) {
+			message = "The window from " + timeText(at.Start) + " to " + timeText(at.End) + " " + condition.WindowWasOver
+		}
+		return &condition.Waiting{Reason: workv1.ReasonWindowMissed, Message: message + ": waits until the annotation " + workv1.ApplyAtAnnotationKey + " has a later one, or is removed"}, 0
 	}
 	return nil, 0
 }
