@@ -6,8 +6,8 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
 
-// A sign maps what a message says to a cause and what to do. {cluster}, {work}, {object}, {apiVersion} and {get}
-// stand for names, and for the kubectl command that shows the object.
+// A sign maps what a message says to a cause and what to do. {cluster}, {work}, {executor}, {object}, {apiVersion} and {get}
+// stand for names, and for the kubectl command that shows the object; {mayDo} for how to see what the executor may do.
 type sign struct {
 	pattern *regexp.Regexp
 	cause   Cause
@@ -22,7 +22,7 @@ func on(pattern string, cause Cause, do string) sign {
 // constants in effect.
 var applySigns = []sign{
 	on(`not allowed to apply the resource|may not get it|only support ServiceAccount type|the executor service account|the executor has namespace|as the executor`, ExecutorDenied,
-		"give the executor of the work the rights on {object}, see docs/executor.md; it is tried again by itself"),
+		"give {executor} the rights on {object} (create, update, patch, get, delete: docs/executor.md); it is tried again by itself{mayDo}"),
 	on(`admission webhook .* denied the request`, Webhook,
 		"change the manifest as the webhook asks, or ask its owner; the agent tries again by itself. On {cluster}: kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations"),
 	on(`failed calling webhook|failed to call webhook`, WebhookFailed,
@@ -76,6 +76,7 @@ const (
 	doNotApplied     = "read the message of the API server of {cluster}; the agent tries again by itself"
 	doMissing        = "somebody deletes the object, or it was never created: the agent's log on {cluster} tells; the agent creates it again by itself"
 	doUnreadable     = "give the agent, or the executor of the work, the right to get {object} on {cluster}"
+	doExecutorGet    = "give {executor} the right to get {object} on {cluster}{mayDo}"
 	doUnknownMeta    = "check apiVersion, kind and name of the manifest: {cluster} does not know them"
 	doNotReady       = "wait; if it stays, on {cluster}: {describe}"
 	doFailed         = "it does not become ready by itself. On {cluster}: {describe}"

@@ -152,12 +152,27 @@ func (a *alike) blocker() *Blocker {
 func (f *Facts) manifest(cause Cause, entry *workv1.ManifestCondition, c *metav1.Condition, do string) *Blocker {
 	m := entry.ResourceMeta
 	version := schema.GroupVersion{Group: m.Group, Version: m.Version}.String()
-	do = strings.NewReplacer("{object}", ObjectName(m), "{apiVersion}", version, "{get}", kubectl("get", m, ""), "{describe}", kubectl("describe", m, "")).Replace(do)
+	executor, mayDo := f.executor(m.Namespace)
+	do = strings.NewReplacer("{executor}", executor, "{mayDo}", mayDo, "{object}", ObjectName(m), "{apiVersion}", version, "{get}", kubectl("get", m, ""), "{describe}", kubectl("describe", m, "")).Replace(do)
 	message := cmp.Or(c.Message, c.Reason)
 	if cause == UnknownKind { // the API server names the kind alone
 		message += " in " + version
 	}
 	return &Blocker{OfManifest: true, Cause: cause, Object: ObjectName(m), Reason: c.Reason, Message: message, Do: f.fill(do), Since: &c.LastTransitionTime}
+}
+
+// executor names the executor of the work, and says how to see what it may do in a namespace, which may be empty.
+func (f *Facts) executor(namespace string) (name, mayDo string) {
+	e := f.Work.Spec.Executor
+	if e == nil || e.Subject.ServiceAccount == nil {
+		return "the executor of the work", ""
+	}
+	account := e.Subject.ServiceAccount
+	mayDo = fmt.Sprintf(". What it may do, on {cluster}: kubectl auth can-i --list --as=system:serviceaccount:%s:%s", account.Namespace, account.Name)
+	if namespace != "" {
+		mayDo += " -n " + namespace
+	}
+	return fmt.Sprintf("ServiceAccount %s/%s, the executor of the work,", account.Namespace, account.Name), mayDo
 }
 
 func applyBlocker(f *Facts, entry *workv1.ManifestCondition, c *metav1.Condition) *Blocker {
@@ -256,7 +271,7 @@ func availableBlocker(f *Facts, entry *workv1.ManifestCondition, c *metav1.Condi
 	case c.Reason == workv1.ReasonIncompleteResourceMeta:
 		return f.manifest(UnknownKind, entry, c, doUnknownMeta)
 	case strings.Contains(c.Message, "may not get it"):
-		return f.manifest(ExecutorDenied, entry, c, doUnreadable)
+		return f.manifest(ExecutorDenied, entry, c, doExecutorGet)
 	case strings.Contains(c.Message, "is forbidden"):
 		return f.manifest(Forbidden, entry, c, doUnreadable)
 	}

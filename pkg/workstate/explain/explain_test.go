@@ -103,6 +103,14 @@ func waiting(reason, message string) workstate.Facts {
 	return facts(condition.Manifest{Meta: config, Presence: condition.Missing, Waiting: &condition.Waiting{Reason: reason, Message: message}})
 }
 
+// executedBy gives a work an executor.
+func executedBy(f workstate.Facts) workstate.Facts {
+	f.Work.Spec.Executor = &workv1.ManifestWorkExecutor{Subject: workv1.ManifestWorkExecutorSubject{
+		Type: workv1.ExecutorSubjectTypeServiceAccount, ServiceAccount: &workv1.ManifestWorkSubjectServiceAccount{Namespace: "team", Name: "ci"},
+	}}
+	return f
+}
+
 func changed(f workstate.Facts, change func(*workstate.Facts)) workstate.Facts {
 	change(&f)
 	return f
@@ -225,13 +233,18 @@ func TestCauses(t *testing.T) {
 		"invalid spec": {changed(facts(), func(f *workstate.Facts) {
 			f.Work.Status = condition.InvalidStatus(f.Work.Status, f.Work.Status, 3, "", "manifest 0: not JSON", before)
 		}), explain.Blocked, workstate.InvalidSpec, "kubectl edit manifestwork -n cluster1 web"},
-		"webhook":           {failed(denied), explain.Blocked, workstate.Webhook, "no Mondays change the manifest as the webhook asks"},
-		"webhook away":      {failed(errors.New(`Internal error occurred: failed calling webhook "guard.example.com": connection refused`)), explain.Blocked, workstate.WebhookFailed, "does not answer on cluster1"},
-		"policy":            {failed(errors.New(`deployments.apps "web" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no`)), explain.Blocked, workstate.Policy, "as the policy asks"},
-		"pod security":      {failed(errors.New(`pods "web" is forbidden: violates PodSecurity "restricted:latest"`)), explain.Blocked, workstate.Policy, "policy"},
-		"quota":             {failed(errors.New(`pods "web" is forbidden: exceeded quota: q, requested: pods=1`)), explain.Blocked, workstate.Quota, "ResourceQuota"},
-		"rbac":              {failed(apierrors.NewForbidden(apps, "web", errors.New(`User "system:serviceaccount:a:work-agent" cannot patch resource "deployments"`))), explain.Blocked, workstate.Forbidden, "give the agent on cluster1 the right"},
-		"executor":          {failed(errors.New("not allowed to apply the resource apps deployments, default web, will try again in 1m0s")), explain.Blocked, workstate.ExecutorDenied, "rights on Deployment default/web"},
+		"webhook":      {failed(denied), explain.Blocked, workstate.Webhook, "no Mondays change the manifest as the webhook asks"},
+		"webhook away": {failed(errors.New(`Internal error occurred: failed calling webhook "guard.example.com": connection refused`)), explain.Blocked, workstate.WebhookFailed, "does not answer on cluster1"},
+		"policy":       {failed(errors.New(`deployments.apps "web" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no`)), explain.Blocked, workstate.Policy, "as the policy asks"},
+		"pod security": {failed(errors.New(`pods "web" is forbidden: violates PodSecurity "restricted:latest"`)), explain.Blocked, workstate.Policy, "policy"},
+		"quota":        {failed(errors.New(`pods "web" is forbidden: exceeded quota: q, requested: pods=1`)), explain.Blocked, workstate.Quota, "ResourceQuota"},
+		"rbac":         {failed(apierrors.NewForbidden(apps, "web", errors.New(`User "system:serviceaccount:a:work-agent" cannot patch resource "deployments"`))), explain.Blocked, workstate.Forbidden, "give the agent on cluster1 the right"},
+		"executor":     {failed(errors.New("not allowed to apply the resource apps deployments, default web, will try again in 1m0s")), explain.Blocked, workstate.ExecutorDenied, "rights on Deployment default/web"},
+		"executor, by its name": {executedBy(failed(errors.New("not allowed to apply the resource apps deployments, default web, will try again in 1m0s"))), explain.Blocked, workstate.ExecutorDenied,
+			"give ServiceAccount team/ci, the executor of the work, the rights on Deployment default/web (create, update, patch, get, delete: docs/executor.md); it is tried again by itself. " +
+				"What it may do, on cluster1: kubectl auth can-i --list --as=system:serviceaccount:team:ci -n default"},
+		"executor may not read": {executedBy(facts(condition.Manifest{Meta: config, Presence: condition.Undecided, ReadError: errors.New("the executor team/ci may not get it")})),
+			explain.Blocked, workstate.ExecutorDenied, "the right to get ConfigMap default/settings on cluster1. What it may do, on cluster1: kubectl auth can-i --list"},
 		"fight":             {facts(condition.Manifest{Meta: deploy, Flapping: `ManifestWork "web" sets /spec/replicas, undone by field manager "hpa"`}), explain.Blocked, workstate.Flapping, `"hpa" stop the other party`},
 		"ssa conflict":      {failed(errors.New(`Apply failed with 1 conflict: conflict with "kubectl" using apps/v1: .spec.replicas`)), explain.Blocked, workstate.Conflict, "force"},
 		"no namespace":      {failed(apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "shop")), explain.Blocked, workstate.NoNamespace, "add the Namespace"},
