@@ -62,7 +62,7 @@ var readySigns = []sign{
 }
 
 const (
-	doFlapping       = "stop the other party, or leave what it writes to it: ignoreFields of ServerSideApply, or no manifest for {object} (docs/strategies.md#drift-and-conflicts)"
+	doFlapping       = "stop the other party, or leave what it writes to it: ignoreFields of ServerSideApply, or no manifest for {object} (docs/strategies.md#drift-and-conflicts); it ends by itself two minutes after the last time"
 	doHookFailed     = "on {cluster}, look at the pods of {object}: {describe}. Then change the work, or delete the Job, which runs the hook again (docs/order.md)"
 	doWorkHookFailed = "look at the pods of the Job on {cluster}. Then change the work, or delete the Job, which runs the hook again (docs/order.md)"
 	doStaged         = "nothing: it is applied at the time in the message, also without a connection; to apply it now, remove the annotation workwire.dev/apply-at from the work"

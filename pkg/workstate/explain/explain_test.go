@@ -245,7 +245,7 @@ func TestCauses(t *testing.T) {
 				"What it may do, on cluster1: kubectl auth can-i --list --as=system:serviceaccount:team:ci -n default"},
 		"executor may not read": {executedBy(facts(condition.Manifest{Meta: config, Presence: condition.Undecided, ReadError: errors.New("the executor team/ci may not get it")})),
 			explain.Blocked, workstate.ExecutorDenied, "the right to get ConfigMap default/settings on cluster1. What it may do, on cluster1: kubectl auth can-i --list"},
-		"fight":             {facts(condition.Manifest{Meta: deploy, Flapping: `ManifestWork "web" sets /spec/replicas, undone by field manager "hpa"`}), explain.Blocked, workstate.Flapping, `"hpa" stop the other party`},
+		"fight":             {facts(condition.Manifest{Meta: deploy, Flapping: `ManifestWork "web" sets /spec/replicas, undone by field manager "hpa"`}), explain.Blocked, workstate.Flapping, "docs/strategies.md#drift-and-conflicts); it ends by itself two minutes after the last time"},
 		"ssa conflict":      {failed(errors.New(`Apply failed with 1 conflict: conflict with "kubectl" using apps/v1: .spec.replicas`)), explain.Blocked, workstate.Conflict, "force"},
 		"no namespace":      {failed(apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "shop")), explain.Blocked, workstate.NoNamespace, "add the Namespace"},
 		"unknown kind":      {failed(errors.New(`the server doesn't have a resource type "Deployment"`)), explain.Blocked, workstate.UnknownKind, "check apiVersion apps/v1 and kind, or install the CustomResourceDefinition of Deployment default/web"},
