@@ -130,7 +130,7 @@ func TestEndOfAnObjectWithoutLabelIsNoticed(t *testing.T) {
 	w.stop()
 	w.agent() // which watches the type from the start
 	w.Delete(works, "web")
-	w.deleting(works, "web", "ConfigMap "+w.namespace+"/held waits for its finalizers test.workwire.dev/hold; 1 objects of lower waves wait")
+	w.deleting(works, "web", "ConfigMap "+w.namespace+"/held waits for its finalizers test.workwire.dev/hold; 1 object of lower waves waits")
 	w.names("web", "held", "low")
 	w.requests.Take()
 	w.patch("held", `{"metadata":{"labels":null}}`)

@@ -60,7 +60,7 @@ var immutable = map[string]struct {
 	"immutable ConfigMap": {
 		manifest: `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"namespace":"NS","name":"c"RECREATE},"immutable":true,"data":{"k":%}}`,
 		before:   `"a"`, after: `"b"`, path: []string{"data", "k"},
-		message: `ConfigMap "c" is invalid: data: Forbidden: field is immutable when "…" is set`,
+		message: "ConfigMap \"c\" is invalid: data: Forbidden: field is immutable when `immutable` is set",
 	},
 	"RoleBinding": {
 		manifest: `{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"RoleBinding","metadata":{"namespace":"NS","name":"b"RECREATE},
