@@ -217,8 +217,8 @@ type Rollout struct {
 	Line, Stages string
 }
 
-// Ended reports whether the rollout does not go on by itself.
-func (r Rollout) Ended() bool { return r.Done || r.Stopped || r.RolledBack || r.Stalled }
+// Ended reports whether the rollout has ended, one way or the other. Of one that is Stalled only time tells, see [Reader.AwaitRollout].
+func (r Rollout) Ended() bool { return r.Done || r.Stopped || r.RolledBack }
 
 // RolloutOf returns how far the rollout of a set has got.
 func RolloutOf(set *workv1alpha1.ManifestWorkReplicaSet) Rollout {
@@ -266,7 +266,14 @@ func stageLines(staged *metav1.Condition) (lines string) {
 	return lines
 }
 
-// AwaitRollout calls show for each change of the rollout of a set, until the rollout is done, show
+// settled is how long a rollout must have been Stalled while somebody follows it: what it needs may have been written a moment ago, such as
+// its RolloutPlan by the same kubectl apply, or the override that mends it. The generation of the set does not tell whether the hub has seen that.
+const settled = 10 * time.Second
+
+// errSettled ends following a rollout that stays Stalled.
+var errSettled = errors.New("the rollout does not go on by itself")
+
+// AwaitRollout calls show for each change of the rollout of a set, until the rollout is done, or has been Stalled for [settled], show
 // returns true, or ctx ends.
 func (r *Reader) AwaitRollout(ctx context.Context, namespace, name string, show func(Rollout) (stop bool)) error {
 	client := r.Clients.WorkV1alpha1().ManifestWorkReplicaSets(namespace)
@@ -274,8 +281,11 @@ func (r *Reader) AwaitRollout(ctx context.Context, namespace, name string, show 
 		return notFound(err, "set", name, "workctl get sets -A")
 	}
 	options := func(o *metav1.ListOptions) { o.FieldSelector = "metadata.name=" + name }
+	following, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	var stalled *time.Timer // nil: it is not
 	last := ""
-	_, err := watchtools.UntilWithSync(ctx, listwatch.Of(client, options, nil), &workv1alpha1.ManifestWorkReplicaSet{}, nil, func(e watch.Event) (bool, error) {
+	_, err := watchtools.UntilWithSync(following, listwatch.Of(client, options, nil), &workv1alpha1.ManifestWorkReplicaSet{}, nil, func(e watch.Event) (bool, error) {
 		set, ok := e.Object.(*workv1alpha1.ManifestWorkReplicaSet)
 		switch {
 		case !ok:
@@ -284,12 +294,22 @@ func (r *Reader) AwaitRollout(ctx context.Context, namespace, name string, show 
 			return false, cli.Errorf("the set %s/%s is deleted", namespace, name)
 		}
 		rollout := RolloutOf(set)
-		now := rollout.Line + rollout.Stages
+		switch {
+		case rollout.Stalled && stalled == nil:
+			stalled = time.AfterFunc(settled, func() { stop(errSettled) })
+		case !rollout.Stalled && stalled != nil:
+			stalled.Stop()
+			stalled = nil
+		}
+		now := fmt.Sprint(rollout.Line, rollout.Stages, rollout.Stalled)
 		if now == last && !rollout.Done {
 			return false, nil
 		}
 		last = now
 		return show(rollout) || rollout.Done, nil
 	})
+	if stalled != nil && errors.Is(context.Cause(following), errSettled) {
+		return nil
+	}
 	return err
 }
