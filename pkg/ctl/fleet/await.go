@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -16,6 +17,7 @@ import (
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
+	workwirev1alpha1 "github.com/workwire/workwire/pkg/apis/workwire/v1alpha1"
 	"github.com/workwire/workwire/pkg/ctl/cli"
 	"github.com/workwire/workwire/pkg/runtime/listwatch"
 	"github.com/workwire/workwire/pkg/workstate"
@@ -248,9 +250,25 @@ func RolloutOf(set *workv1alpha1.ManifestWorkReplicaSet) Rollout {
 		r.Line += "; " + cli.OneLine(line.Message)
 	}
 	if progressing != nil && progressing.Reason == workv1alpha1.ReasonWaitsForApproval {
-		r.Line += fmt.Sprintf("; to approve: workctl rollout approve %s -n %s", set.Name, set.Namespace)
+		r.Line += "; to approve: " + approveCommand(set, progressing.Message)
 	}
 	return r
+}
+
+// waitingStage matches the stage that waits for an approval in the message of the condition Progressing.
+var waitingStage = regexp.MustCompile(`stage (\S+): waits for approval`)
+
+// approveCommand returns the command that approves what the message says is waited for. It names stage and revision: without them, it
+// approves the next stage when a second person runs it, or one that is passed over.
+func approveCommand(set *workv1alpha1.ManifestWorkReplicaSet, message string) string {
+	command := fmt.Sprintf("workctl rollout approve %s -n %s", set.Name, set.Namespace)
+	if stage := waitingStage.FindStringSubmatch(message); stage != nil {
+		command += " --stage=" + stage[1]
+	}
+	if revision := workwirev1alpha1.RevisionOf(set.Annotations, workwirev1alpha1.RevisionAnnotationKey); revision != 0 {
+		command += fmt.Sprintf(" --to-revision=%d", revision)
+	}
+	return command
 }
 
 // stageLines returns the lines of a condition Staged, indented: one for each stage, or why no stage counts.

@@ -289,7 +289,7 @@ func TestRollout(t *testing.T) {
 		},
 		"waits for approval": {
 			[]metav1.Condition{rolledOut("False", "x"), of("Progressing", "True", "WaitsForApproval", "stage all: waits for approval")},
-			fleet.Rollout{Line: counts + "; stage all: waits for approval; to approve: workctl rollout approve till -n shop"},
+			fleet.Rollout{Line: counts + "; stage all: waits for approval; to approve: workctl rollout approve till -n shop --stage=all --to-revision=2"},
 		},
 		"no plan": {
 			[]metav1.Condition{rolledOut("False", "x"), of("Staged", "False", "InvalidPlan", "RolloutPlan p does not exist, and nothing starts until it does")},
@@ -304,7 +304,8 @@ func TestRollout(t *testing.T) {
 			fleet.Rollout{Line: counts + "; 1 of 3"},
 		},
 	} {
-		set := &workv1alpha1.ManifestWorkReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "till", Generation: 2}}
+		set := &workv1alpha1.ManifestWorkReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "till", Generation: 2,
+			Annotations: map[string]string{"workwire.dev/revision": "2"}}}
 		set.Status.Summary = workv1alpha1.ManifestWorkReplicaSetSummary{Total: 3, Applied: 2, Available: 1}
 		set.Status.Conditions = c.conditions
 		if got := fleet.RolloutOf(set); got != c.want {
