@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -222,6 +223,11 @@ func (f *Facts) wait(c *metav1.Condition) (Cause, string) {
 
 // absentWork matches what the agent says of a work that it does not have.
 var absentWork = regexp.MustCompile(`work ([^;]+?) is not on this cluster`)
+
+// IsAbsent reports whether the message of a work that waits for others says that there is no work of this name on its cluster.
+func IsAbsent(message, name string) bool {
+	return slices.ContainsFunc(absentWork.FindAllStringSubmatch(message, -1), func(match []string) bool { return match[1] == name })
+}
 
 // doAbsent returns what to do about works that are not on the cluster; empty if the message names none.
 func doAbsent(message string) string {

@@ -77,7 +77,7 @@ func (r *Reader) DescribeCluster(ctx context.Context, d Description, name string
 	if err != nil {
 		return err
 	}
-	works, more := head(attention(works), maxLines)
+	works, more := head(attention(works, true), maxLines)
 	if err := d.table("Works that need attention", problemTable(works, d.Now)); err != nil {
 		return err
 	}
@@ -103,7 +103,7 @@ func (r *Reader) DescribeSet(ctx context.Context, d Description, namespace, name
 	}
 	works := WorkLines(s)
 	total := len(works)
-	works = attention(works)
+	works = attention(works, false)
 	rollout := RolloutOf(set)
 	if _, err := fmt.Fprintf(d.Out, "Set %s/%s: %s\n%sWorks: %d, %s attention\n", namespace, name, rollout.Line, rollout.Stages, total,
 		cli.Plural(len(works), "of them needs", "of them need")); err != nil {

@@ -238,11 +238,12 @@ func (sum *Summary) countWorks(s *Snapshot, lines []WorkLine) {
 			n.Waiting++
 		}
 	}
-	sum.WorkProblems = attention(lines)
+	sum.WorkProblems = attention(lines, true)
 }
 
-// attention returns the lines of works that need attention, the worst first.
-func attention(lines []WorkLine) []WorkLine {
+// attention returns the lines of works that need attention, the worst first. A work that waits for one of which there is no line needs it if
+// lines has all works of its cluster, or its agent says that there is no such work.
+func attention(lines []WorkLine, all bool) []WorkLine {
 	type key struct{ cluster, name string }
 	goesOn := make(map[key]bool, len(lines))
 	for i := range lines {
@@ -251,7 +252,10 @@ func attention(lines []WorkLine) []WorkLine {
 	worst := []WorkLine{}
 	for i := range lines {
 		l := &lines[i]
-		if l.State.NeedsAttention(l.Cause) || slices.ContainsFunc(l.waitsFor, func(name string) bool { return !goesOn[key{l.Cluster, name}] }) {
+		if l.State.NeedsAttention(l.Cause) || slices.ContainsFunc(l.waitsFor, func(name string) bool {
+			goes, known := goesOn[key{l.Cluster, name}]
+			return !goes && (known || all || workstate.IsAbsent(l.Message, name))
+		}) {
 			worst = append(worst, *l)
 		}
 	}

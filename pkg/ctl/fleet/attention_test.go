@@ -1,0 +1,34 @@
+package fleet
+
+import (
+	"testing"
+
+	"github.com/workwire/workwire/pkg/workstate"
+	"github.com/workwire/workwire/pkg/workstate/explain"
+)
+
+// TestAttentionOfASet: of the works of one set, those that wait for a work of another set, of which there is no line, need no attention, unless their
+// agent says that it is not there.
+func TestAttentionOfASet(t *testing.T) {
+	waits := func(name, message string, others ...string) WorkLine {
+		return WorkLine{Cluster: "cluster1", Name: name, State: explain.Progressing, Cause: workstate.WaitsForWork, Message: message, waitsFor: others}
+	}
+	lines := []WorkLine{
+		waits("for-another", "Waits for work db is not ready", "db", "cache"),
+		waits("for-none", "Waits for work db is not ready; work cache is not on this cluster", "db", "cache"),
+		waits("for-blocked", "Waits for work blocked is not applied", "blocked"),
+		{Cluster: "cluster1", Name: "blocked", State: explain.Blocked},
+	}
+	for _, c := range []struct {
+		all  bool
+		want string
+	}{{false, "blocked for-blocked for-none "}, {true, "blocked for-another for-blocked for-none "}} {
+		got := ""
+		for _, l := range attention(lines, c.all) {
+			got += l.Name + " "
+		}
+		if got != c.want {
+			t.Errorf("all %t: %s, want %s", c.all, got, c.want)
+		}
+	}
+}
