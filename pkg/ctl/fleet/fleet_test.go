@@ -96,6 +96,7 @@ func TestText(t *testing.T) {
 	for name, text := range map[string]func(*bytes.Buffer) error{
 		"status-away":     func(out *bytes.Buffer) error { return fleet.Summarize(&away, 10).Write(out, cli.Style{}, 0) },
 		"status-behind":   func(out *bytes.Buffer) error { return fleet.Summarize(&behind, 10).Write(out, cli.Style{}, 0) },
+		"clusters-away":   write(fleet.ClusterTable(fleet.ClusterLines(&away, nil), now, false)),
 		"clusters-unread": write(fleet.ClusterTable(fleet.ClusterLines(&unread, nil), now, false)),
 
 		"status":         func(out *bytes.Buffer) error { return fleet.Summarize(s, 1).Write(out, cli.Style{}, 0) },

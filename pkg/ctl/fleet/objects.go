@@ -59,6 +59,7 @@ func (r *Reader) ClusterSnapshot(ctx context.Context, selector string, names []s
 	if s.WorksUnread = apierrors.IsForbidden(err); s.WorksUnread {
 		err = nil
 	}
+	s.readLeases(ctx, r)
 	return s, err
 }
 

@@ -103,7 +103,8 @@ type ClusterLine struct {
 	Failing   int          `json:"failing"`
 	Created   metav1.Time  `json:"created"`
 
-	unread bool // its works
+	unread  bool // its works
+	hubAway bool // so that nobody knows whether it is still connected
 }
 
 // WorkLine is a work in a table.
@@ -347,7 +348,8 @@ func ClusterLines(s *Snapshot, lines []WorkLine) []ClusterLine {
 	index := make(map[string]*ClusterLine, len(s.Clusters))
 	for i := range s.Clusters {
 		all[i] = NewClusterLine(&s.Clusters[i])
-		all[i].unread = s.WorksUnread
+		presence, _ := s.leasesOf(&s.Clusters[i])
+		all[i].unread, all[i].hubAway = s.WorksUnread, presence != nil && workstate.Expired(presence, s.Time)
 		index[all[i].Name] = &all[i]
 	}
 	for i := range lines {

@@ -91,9 +91,10 @@ func ClusterTable(lines []ClusterLine, now time.Time, wide bool) *cli.Rows {
 	return t
 }
 
-// lastSeen is how long a cluster has not been heard from. The time that a connected one was is written rarely, and says nothing.
+// lastSeen is how long a cluster has not been heard from. The time that a connected one was is written rarely, and says nothing, unless the hub
+// is away and nobody writes either.
 func lastSeen(l *ClusterLine, now time.Time) string {
-	if l.Connected == string(metav1.ConditionTrue) {
+	if l.Connected == string(metav1.ConditionTrue) && !l.hubAway {
 		return "-"
 	}
 	return Age(now, l.LastSeen)
