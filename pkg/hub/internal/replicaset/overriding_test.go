@@ -208,6 +208,34 @@ func TestAbandonedOverridden(t *testing.T) {
 	}
 }
 
+// TestGoneBackWithoutOverrides: a set that has gone back, except to clusters whose overrides fail with the earlier template, says so, and does not go
+// on by itself.
+func TestGoneBackWithoutOverrides(t *testing.T) {
+	for works, want := range map[string]string{"c1:ok": "False OverrideFailed", "c1:old": "True RollingBack", "c1:new": "True RollingBack"} {
+		own, set := newSet("p"), newSet("p")
+		own.Spec.ManifestWorkTemplate = template("3")
+		set.Annotations = map[string]string{}
+		object, decisions := placementOf("p", []string{"c1", "c2"})
+		in := input{
+			set: set, own: own, placements: []placement{{ref: &set.Spec.PlacementRefs[0], object: object, decisions: decisions}}, works: worksOf("p", works),
+			workByName: noWork, presence: present, cluster: noCluster, now: start, overriding: overridingOf(t, set, map[string]string{"c1": "2"}),
+			revisions: rollout.Revisions{Own: 2, Proven: 1, Served: 1},
+		}
+		rollback(&in)
+		p := decide(in)
+		progressing := meta.FindStatusCondition(p.status.Conditions, workv1alpha1.ManifestWorkReplicaSetConditionProgressing)
+		stalled := meta.IsStatusConditionTrue(p.status.Conditions, workv1alpha1.ManifestWorkReplicaSetConditionStalled)
+		if got := fmt.Sprint(progressing.Status, " ", progressing.Reason); got != want || stalled != (works == "c1:ok") {
+			t.Errorf("%s: %s, stalled %t: %s", works, got, stalled, progressing.Message)
+		}
+		for _, text := range []string{"the overrides of 1 clusters fail", "c2: WorkOverride values", "back from revision 2 to revision 1"} {
+			if !strings.Contains(progressing.Message, text) {
+				t.Errorf("%s: %s, want %s", works, progressing.Message, text)
+			}
+		}
+	}
+}
+
 // TestDecidePausedOverridden holds overrides like a template.
 func TestDecidePausedOverridden(t *testing.T) {
 	set := newSet("p")

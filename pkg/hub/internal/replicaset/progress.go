@@ -128,6 +128,7 @@ func progress(in input, rollouts []placementRollout, complete bool, err error) m
 		text = n.text(strconv.FormatInt(in.revisions.Served, 10))
 	}
 	stopped, tests := stoppedMessage(rollouts), failedTestsText(rollouts)
+	onlyUnrendered := n.unrendered > 0 && n.started == 0 && n.unfinished == 0 && n.soaking == 0
 	switch {
 	case err != nil:
 		c.Reason, c.Message = workv1alpha1.ReasonInvalid, redaction.WithoutValues(err, false).Error()
@@ -140,9 +141,11 @@ func progress(in input, rollouts []placementRollout, complete bool, err error) m
 		c.Reason, c.Message = workv1alpha1.ReasonStopped, joinTexts(text, stopped, tests, waitsMessage(rollouts), in.back)
 	case complete && in.back != "":
 		c.Reason, c.Message = workv1alpha1.ReasonRolledBack, joinTexts(text, in.back)
+	case in.back != "" && in.revisions.Served != 0 && onlyUnrendered:
+		c.Reason, c.Message = workv1alpha1.ReasonOverrideFailed, joinTexts(text, unrenderedMessage(in, rollouts), in.back)
 	case in.back != "":
 		c.Status, c.Reason = metav1.ConditionTrue, workv1alpha1.ReasonRollingBack
-		c.Message = joinTexts(text, soakMessage(rollouts), waitsMessage(rollouts), in.back)
+		c.Message = joinTexts(text, soakMessage(rollouts), waitsMessage(rollouts), unrenderedMessage(in, rollouts), in.back)
 	case complete:
 		c.Reason, c.Message = workv1alpha1.ReasonComplete, text
 	case waitsForPreview(in, rollouts):
@@ -155,7 +158,7 @@ func progress(in input, rollouts []placementRollout, complete bool, err error) m
 		}
 	case n.soaking > 0 && n.started == 0 && n.unfinished == 0:
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, workv1alpha1.ReasonSoaking, joinTexts(text, soakMessage(rollouts))
-	case n.unrendered > 0 && n.started == 0 && n.unfinished == 0 && n.soaking == 0:
+	case onlyUnrendered:
 		c.Reason, c.Message = workv1alpha1.ReasonOverrideFailed, joinTexts(text, unrenderedMessage(in, rollouts))
 	default:
 		c.Status, c.Reason = metav1.ConditionTrue, workv1alpha1.ReasonRollingOut
