@@ -3,7 +3,11 @@ package fleet
 import (
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/workstate"
+	"github.com/workwire/workwire/pkg/workstate/condition"
 	"github.com/workwire/workwire/pkg/workstate/explain"
 )
 
@@ -30,5 +34,18 @@ func TestAttentionOfASet(t *testing.T) {
 		if got != c.want {
 			t.Errorf("all %t: %s, want %s", c.all, got, c.want)
 		}
+	}
+}
+
+// TestAttentionOfADeletion: a deletion that waits for objects that the agent does not name needs attention like any other.
+func TestAttentionOfADeletion(t *testing.T) {
+	now := metav1.Now()
+	w := workv1.ManifestWork{ObjectMeta: metav1.ObjectMeta{Namespace: "cluster1", Name: "web", DeletionTimestamp: &now}}
+	status := condition.DeletingStatus(workv1.ManifestWorkStatus{}, 1, func(workv1.ManifestResourceMeta) condition.Presence { return condition.Unresolved }, now)
+	condition.AddHeld(&status, nil, 2)
+	w.Status = status
+	line := NewWorkLine(&w, explain.Explain(workstate.Facts{Now: now.Time, Work: &w}))
+	if line.Cause != workstate.WaitsForWave || len(attention([]WorkLine{line}, true)) != 1 {
+		t.Errorf("%+v", line)
 	}
 }

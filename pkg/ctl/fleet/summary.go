@@ -124,6 +124,7 @@ type WorkLine struct {
 	Message    string          `json:"message,omitempty"`
 
 	waitsFor []string // works, of the cause WaitsForWork
+	deleting bool
 }
 
 // SetLine is a set in a table. Total works of those that are Wanted have the newest template.
@@ -253,7 +254,8 @@ func attention(lines []WorkLine, all bool) []WorkLine {
 	worst := []WorkLine{}
 	for i := range lines {
 		l := &lines[i]
-		if l.State.NeedsAttention(l.Cause) || slices.ContainsFunc(l.waitsFor, func(name string) bool {
+		// Whatever a deletion waits for may have finalizers, which the agent need not be allowed to see.
+		if l.State.NeedsAttention(l.Cause) || l.deleting || slices.ContainsFunc(l.waitsFor, func(name string) bool {
 			goes, known := goesOn[key{l.Cluster, name}]
 			return !goes && (known || all || workstate.IsAbsent(l.Message, name))
 		}) {
@@ -309,6 +311,7 @@ func NewWorkLine(w *workv1.ManifestWork, e explain.Explanation) WorkLine {
 	line := WorkLine{
 		Cluster: w.Namespace, Name: w.Name, Generation: w.Generation, Observed: e.Observed, State: e.State, Created: w.CreationTimestamp,
 		Delivered: string(metav1.ConditionUnknown), Applied: string(metav1.ConditionUnknown), Ready: "", Since: w.CreationTimestamp,
+		deleting: w.DeletionTimestamp != nil,
 	}
 	if workstate.Answered(w) {
 		line.Delivered = string(metav1.ConditionTrue)
