@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 
@@ -164,29 +165,58 @@ func TestInvalidWorkName(t *testing.T) {
 	}
 }
 
-// TestOrphanOfAnAgentWithoutTheSpec: an object that was applied, and that a later spec only reads and leaves, stays when an agent that has started without
-// state is told to delete the work.
+// TestOrphanOfAnAgentWithoutTheSpec: objects that were applied, and that a later spec leaves and only reads, or that it could not apply, since their
+// manifest is invalid, refused or waits, stay when an agent that has started without state is told to delete the work. It does not touch what it only read and does not own.
 func TestOrphanOfAnAgentWithoutTheSpec(t *testing.T) {
 	w := newWorld(t)
 	raw := w.rawSource("hub1")
-	raw.send(raw.spec("web", "uid-1", 1, configMap("a", "1"), configMap("b", "1")), nil)
+	const immutable = "{immutable: true, "
+	raw.send(raw.spec("web", "uid-1", 1, configMap("a", "1"), configMap("b", "1"), configMap("c", "1"), configMap("d", "1"), immutable+configMap("e", "1")[1:], configMap("f", "1")), nil)
 	raw.reported("uid-1", 1, workv1.WorkApplied)
-	reads := raw.spec("web", "uid-1", 2, configMap("a", "1"), configMap("b", "1"))
-	reads.Bundle.ManifestConfigs = []workv1.ManifestConfigOption{{
-		ResourceIdentifier: workv1.ResourceIdentifier{Resource: "configmaps", Namespace: w.namespace, Name: "a"},
-		UpdateStrategy:     &workv1.UpdateStrategy{Type: workv1.UpdateStrategyTypeReadOnly},
-	}}
-	reads.Bundle.DeleteOption = &workv1.DeleteOption{PropagationPolicy: workv1.DeletePropagationPolicyTypeSelectivelyOrphan,
-		SelectivelyOrphan: &workv1.SelectivelyOrphan{OrphaningRules: []workv1.OrphaningRule{{Resource: "configmaps", Namespace: w.namespace, Name: "a"}}}}
+	client := w.cluster.CoreV1().ConfigMaps(w.namespace)
+	foreign, err := client.Get(t.Context(), "a", metav1.GetOptions{})
+	kit.NoError(t, err)
+	foreign.ObjectMeta = metav1.ObjectMeta{Name: "foreign", Namespace: w.namespace, Labels: foreign.Labels}
+	_, err = client.Create(t.Context(), foreign, metav1.CreateOptions{})
+	kit.NoError(t, err)
+	reads := raw.spec("web", "uid-1", 2, configMap("a", "1"), configMap("b", "1"), configMap("c", "2"), configMap("d", "1"), configMap("foreign", "1"),
+		immutable+configMap("e", "2")[1:], inWave(1, configMap("f", "2")))
+	option := func(name string, strategy workv1.UpdateStrategyType, rules ...workv1.ConditionRule) {
+		id := workv1.ResourceIdentifier{Resource: "configmaps", Namespace: w.namespace, Name: name}
+		reads.Bundle.ManifestConfigs = append(reads.Bundle.ManifestConfigs,
+			workv1.ManifestConfigOption{ResourceIdentifier: id, UpdateStrategy: &workv1.UpdateStrategy{Type: strategy}, ConditionRules: rules})
+		if reads.Bundle.DeleteOption == nil {
+			reads.Bundle.DeleteOption = &workv1.DeleteOption{PropagationPolicy: workv1.DeletePropagationPolicyTypeSelectivelyOrphan, SelectivelyOrphan: &workv1.SelectivelyOrphan{}}
+		}
+		rule := workv1.OrphaningRule{Resource: id.Resource, Namespace: id.Namespace, Name: id.Name}
+		reads.Bundle.DeleteOption.SelectivelyOrphan.OrphaningRules = append(reads.Bundle.DeleteOption.SelectivelyOrphan.OrphaningRules, rule)
+	}
+	invalid := workv1.ConditionRule{Type: workv1.CelConditionExpressionsType, Condition: workv1.WorkApplied, CelExpressions: []string{"true"}} // which the agent sets itself
+	option("a", workv1.UpdateStrategyTypeReadOnly)
+	option("c", workv1.UpdateStrategyTypeUpdate, invalid)
+	option("d", workv1.UpdateStrategyTypeReadOnly, invalid)
+	option("foreign", workv1.UpdateStrategyTypeReadOnly)
+	option("e", workv1.UpdateStrategyTypeUpdate)
+	option("f", workv1.UpdateStrategyTypeUpdate)
 	raw.send(reads, nil)
-	raw.reported("uid-1", 2, workv1.WorkApplied)
+	w.applied("web", "says what stays", func(amw *workv1.AppliedManifestWork) error {
+		if kept := amw.Annotations["workwire.dev/kept-resources"]; !strings.HasSuffix(kept, `["a","c","d","e","f","foreign"]}}`) {
+			return fmt.Errorf("it lists %s", kept)
+		}
+		return nil
+	})
 	raw.stop()
 	raw.agent()
 	wirekit.Next(raw, raw.peer, "the agent asks for specs", func(*wire.SpecResync) bool { return true })
 	raw.delete("uid-1", 3)
 	raw.reported("uid-1", 0, workv1.WorkDeleted)
 	w.data("b", "")
-	if kept, err := w.cluster.CoreV1().ConfigMaps(w.namespace).Get(t.Context(), "a", metav1.GetOptions{}); err != nil || len(kept.OwnerReferences) > 0 {
-		t.Errorf("the object that was to stay has the owners %v: %v", kept.OwnerReferences, err)
+	for _, name := range []string{"a", "c", "d", "e", "f"} {
+		if kept, err := client.Get(t.Context(), name, metav1.GetOptions{}); err != nil || len(kept.OwnerReferences) > 0 {
+			t.Errorf("%s, which was to stay, has the owners %v: %v", name, kept.OwnerReferences, err)
+		}
+	}
+	if kept, err := client.Get(t.Context(), "foreign", metav1.GetOptions{}); err != nil || !maps.Equal(kept.Labels, foreign.Labels) {
+		t.Errorf("the object that the work only read has the labels %v: %v", kept.Labels, err)
 	}
 }

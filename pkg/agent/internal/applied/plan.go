@@ -30,7 +30,7 @@ const LabelsAnnotation = "workwire.dev/work-labels"
 const SourceIdentityAnnotation = "workwire.dev/source-identity"
 
 // KeptAnnotation lists, on an AppliedManifestWork, the objects that stay when its work is deleted, and that may still have its
-// owner reference, because the agent must not write them. An agent without the spec goes by it. Its value is like that of
+// owner reference, because the agent must not write them, or has not yet been able to. An agent without the spec goes by it. Its value is like that of
 // [IntentAnnotation].
 const KeptAnnotation = "workwire.dev/kept-resources"
 
@@ -50,10 +50,22 @@ type Work struct {
 	Kept []object.Ref
 }
 
+// Kept returns the objects of [KeptAnnotation], none if it cannot be read. amw may be nil.
+func Kept(amw *workv1.AppliedManifestWork) []object.Ref {
+	if amw == nil {
+		return nil
+	}
+	kept, err := decodeIntent(amw.Annotations[KeptAnnotation])
+	if err != nil {
+		return nil
+	}
+	return kept
+}
+
 // DeleteOption returns the deleteOption to go by where the spec of the work of amw is not known, nil for none.
 func DeleteOption(amw *workv1.AppliedManifestWork) *workv1.DeleteOption {
-	kept, err := decodeIntent(amw.Annotations[KeptAnnotation])
-	if err != nil || len(kept) == 0 {
+	kept := Kept(amw)
+	if len(kept) == 0 {
 		return nil
 	}
 	rules := make([]workv1.OrphaningRule, len(kept))
@@ -164,7 +176,7 @@ func (c *Client) desired(name, hubHash string, work Work, intended []object.Ref)
 		annotations[OrderAnnotation] = order
 	}
 	if len(work.Kept) > 0 {
-		if annotations[KeptAnnotation], err = encodeIntent(work.Kept); err != nil {
+		if annotations[KeptAnnotation], err = encodeIntent(slices.Compact(slices.SortedFunc(slices.Values(work.Kept), compareRefs))); err != nil {
 			return nil, err
 		}
 	}

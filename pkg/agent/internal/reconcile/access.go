@@ -229,9 +229,11 @@ func (r *Reconciler) removingPresence(ctx context.Context, work *inbox.Entry, re
 }
 
 // restrictRemovals leaves orphans alone that the work does not own, unless its executor may patch
-// them: their label may be there for another work. Deleting what the work owns needs no right.
+// them: their label may be there for another work. Deleting what the work owns needs no right. Without the manifests of a work,
+// its executor is not known either.
 func (r *Reconciler) restrictRemovals(ctx context.Context, entries []plan.Removal, spec *workv1.ManifestWorkSpec) {
-	if spec == nil || spec.Executor == nil {
+	unknown := spec != nil && len(spec.Workload.Manifests) == 0
+	if spec == nil || spec.Executor == nil && !unknown {
 		return
 	}
 	account, err := executor.AccountOf(spec.Executor)
@@ -239,8 +241,8 @@ func (r *Reconciler) restrictRemovals(ctx context.Context, entries []plan.Remova
 		if !entries[i].Orphan || entries[i].Later {
 			continue
 		}
-		entries[i].OwnedOnly = err != nil
-		if err == nil {
+		entries[i].OwnedOnly = err != nil || unknown
+		if !entries[i].OwnedOnly {
 			_, denial := r.Executors.MayPatch(ctx, *account, entries[i].Ref)
 			entries[i].OwnedOnly = denial != nil
 		}

@@ -10,6 +10,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/workwire/workwire/pkg/agent/internal/applied"
 	"github.com/workwire/workwire/pkg/agent/internal/object"
@@ -110,14 +111,36 @@ func (r *Reconciler) removalOf(ctx context.Context, res applied.Resource, spec *
 	return removal, err
 }
 
-// kept returns the objects that are orphaned and must not be written, so that they may have an owner reference of an earlier spec.
+// kept returns the objects that are orphaned and may have an owner reference of an earlier spec: they must not be written, their manifest
+// is invalid or waits, or its last attempt failed. Those that a manifest of an unresolved kind may be about stay listed.
 func (rec *reconciliation) kept() (refs []object.Ref) {
+	before, errs := applied.Kept(rec.known), rec.history().errs
 	for i := range rec.manifests {
-		if m := &rec.manifests[i]; m.Err == nil && readOnly(m) && !m.Owned {
+		m := &rec.manifests[i]
+		for _, ref := range before {
+			if mayBe(m, applied.Resource{Ref: ref}) {
+				refs = append(refs, ref)
+			}
+		}
+		if m.Ref == (object.Ref{}) || m.Owned {
+			continue
+		}
+		failed := !rec.changed && i < len(errs) && errs[i] != nil
+		if readOnly(m) || m.Err != nil || (failed || rec.order.waits(i) || rec.withholds(i) != nil) && rec.mayOwn(i) {
 			refs = append(refs, m.Ref)
 		}
 	}
 	return refs
+}
+
+// mayOwn reports whether the object of manifest i has a reference to the AppliedManifestWork, as far as is known.
+func (rec *reconciliation) mayOwn(i int) bool {
+	if rec.known == nil {
+		return false
+	}
+	live := &rec.observed[i].live
+	return live.State == object.Unknown || live.State == object.Present &&
+		slices.ContainsFunc(live.Object.GetOwnerReferences(), func(o metav1.OwnerReference) bool { return o.UID == rec.known.UID })
 }
 
 // refsOf returns the objects of resources.
