@@ -142,6 +142,26 @@ func TestEndOfAnObjectWithoutLabelIsNoticed(t *testing.T) {
 	w.data("low", "")
 }
 
+// So is that of an object that the spec has dropped: what is to be removed after it does not wait for ever.
+func TestEndOfADroppedObjectWithoutLabelIsNoticed(t *testing.T) {
+	w, works := start(t)
+	w.deploy(works, "web", configMap("low", "1"), inWave(1, held(configMap("held", "1"))), configMap("stays", "1"))
+	w.change(works, "web", configMap("stays", "2"))
+	kit.True(t, "it is being deleted", func() bool {
+		object, err := w.cluster.CoreV1().ConfigMaps(w.namespace).Get(w.Context(), "held", metav1.GetOptions{})
+		return err == nil && object.DeletionTimestamp != nil
+	})
+	w.names("web", "held", "low", "stays")
+	w.requests.Take()
+	w.patch("held", `{"metadata":{"labels":null}}`)
+	kit.True(t, "the agent reads it again and again", func() bool {
+		return len(w.requests.All(kit.Named("held"), func(r kit.Request) bool { return r.Verb == "get" })) > 1
+	})
+	w.patch("held", `{"metadata":{"finalizers":null}}`)
+	w.names("web", "stays")
+	w.data("low", "")
+}
+
 // While an object that was dropped from the spec waits for a finalizer, the others are not applied
 // again.
 func TestWaitingForARemovedObjectWritesNothing(t *testing.T) {

@@ -18,6 +18,7 @@ import (
 type removal struct {
 	backoff
 	orphan  bool                 // it is to stay
+	unseen  bool                 // no watch shows it, although it exists: it has lost the agent's label
 	outcome apply.RemovalOutcome // of the last attempt; Err is nil if the object waits for its finalizers, or for others
 }
 
@@ -25,7 +26,7 @@ type removal struct {
 // no longer. It does not wait if the attempt costs no request, because the object is being deleted,
 // or if the object seems to be gone.
 func (r *removal) waits(live object.Live, now time.Time) time.Duration {
-	if live.State == object.Absent || live.State == object.Present && live.Object.GetDeletionTimestamp() != nil {
+	if live.State == object.Absent && !r.unseen || live.State == object.Present && live.Object.GetDeletionTimestamp() != nil {
 		return 0
 	}
 	return r.wait(now)
@@ -80,6 +81,14 @@ func (r *Reconciler) removeObjects(ctx context.Context, h *history, resources []
 			all.first[i] = h.noteRemoval(resources[i].Ref, outcome, time.Now())
 			if left := h.removals[resources[i].Ref]; left != nil {
 				left.orphan = entries[i].Orphan
+			}
+		}
+	}
+	for i, res := range resources {
+		if live := r.Objects.Get(res.Ref); !all.outcomes[i].Gone && live.State != object.Present {
+			all.after = sooner(all.after, r.SyncInterval) // no watch tells when it is gone
+			if left := h.removals[res.Ref]; left != nil {
+				left.unseen = live.State == object.Absent
 			}
 		}
 	}

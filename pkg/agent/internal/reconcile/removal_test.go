@@ -26,6 +26,8 @@ func TestRemovalWaits(t *testing.T) {
 	live := &unstructured.Unstructured{Object: map[string]any{}}
 	deleted := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"deletionTimestamp": "2026-01-01T00:00:00Z"}}}
 	refused := removal{backoff: backoff{failures: 4}.failed(now), outcome: apply.RemovalOutcome{Err: errors.New("no")}}
+	unseen := refused
+	unseen.unseen = true
 	for name, test := range map[string]struct {
 		removal removal
 		live    object.Live
@@ -34,6 +36,7 @@ func TestRemovalWaits(t *testing.T) {
 		"refused":                         {refused, object.Live{State: object.Present, Object: live}, 810 * time.Millisecond},
 		"refused, not known":              {refused, object.Live{}, 810 * time.Millisecond},
 		"refused, gone now":               {refused, object.Live{State: object.Absent}, 0},
+		"refused, without label":          {unseen, object.Live{State: object.Absent}, 810 * time.Millisecond},
 		"refused, somebody else deletes":  {refused, object.Live{State: object.Present, Object: deleted}, 0},
 		"finalizers":                      {removal{}, object.Live{State: object.Present, Object: deleted}, 0},
 		"it exists again with another id": {removal{}, object.Live{State: object.Present, Object: live}, 0},

@@ -108,9 +108,6 @@ func (r *Reconciler) removeResources(ctx context.Context, logger *slog.Logger, e
 		return 0, false, err
 	}
 	after = sooner(removals.after, r.pollInterval(refsOf(pending)))
-	if slices.ContainsFunc(pending, func(res applied.Resource) bool { return r.Objects.Get(res.Ref).State != object.Present }) {
-		after = sooner(after, r.SyncInterval) // without the agent's label
-	}
 	if err := removals.err(); err != nil {
 		return after, false, fmt.Errorf("remove %d of %d objects: %w", len(pending), len(resources), err)
 	}
