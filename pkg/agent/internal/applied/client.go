@@ -164,7 +164,17 @@ func (c *Client) Ensure(ctx context.Context, amw *workv1.AppliedManifestWork, hu
 	if err != nil || patch == nil {
 		return amw, err
 	}
+	if now, ok := c.Get(amw.Name); ok && now.UID == amw.UID && replacesIntent(patch) {
+		// What is replaced must have been read, or objects that only it names would stay.
+		if !sameResources(now, amw) {
+			return nil, listChanged(amw.Name)
+		}
+		patch["metadata"].(map[string]any)["resourceVersion"] = now.ResourceVersion
+	}
 	patched, err := c.merge(ctx, amw, patch)
+	if apierrors.IsConflict(err) {
+		_, _ = c.get(ctx, amw.Name) // or else it is known once the watch shows it
+	}
 	if err == nil && !equality.Semantic.DeepEqual(patched.Status.AppliedResources, amw.Status.AppliedResources) {
 		return nil, listChanged(amw.Name) // as by a restore: the caller has decided what to drop by the other list
 	}

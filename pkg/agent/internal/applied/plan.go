@@ -314,6 +314,20 @@ func intentPatch(amw *workv1.AppliedManifestWork, intended []object.Ref) (string
 	return "", nil
 }
 
+// replacesIntent reports whether a patch of updatePatch replaces the intended objects.
+func replacesIntent(patch map[string]any) bool {
+	annotations, _ := patch["metadata"].(map[string]any)["annotations"].(map[string]any)
+	_, replaces := annotations[IntentAnnotation]
+	return replaces
+}
+
+// sameResources reports whether a and b name the same objects.
+func sameResources(a, b *workv1.AppliedManifestWork) bool {
+	ofA, errA := Resources(a)
+	ofB, errB := Resources(b)
+	return slices.Equal(ofA, ofB) && (errA == nil) == (errB == nil)
+}
+
 // withListed returns refs and the objects that amw lists beside them.
 func withListed(refs []object.Ref, amw *workv1.AppliedManifestWork) []object.Ref {
 	resources, _ := Resources(amw) // an annotation that cannot be read is replaced

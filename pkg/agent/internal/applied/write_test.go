@@ -154,6 +154,31 @@ func TestIntentOverABackup(t *testing.T) {
 	}
 }
 
+// The same if only the intent has changed: what it names might be nowhere else.
+func TestIntentOverTheIntentOfABackup(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, plane.REST())
+	c.quietly(0)
+	amw := c.intend("a", "b")
+	restored := amw.DeepCopy()
+	restored.Annotations[applied.IntentAnnotation] = `{"v1/configmaps":{"` + configMap("a").Namespace + `":["a","lost"]}}`
+	_, err := c.client.WorkV1().AppliedManifestWorks().Update(t.Context(), restored, metav1.UpdateOptions{})
+	kit.NoError(t, err)
+	intend := func(known *workv1.AppliedManifestWork) (*workv1.AppliedManifestWork, error) {
+		return c.applied.Ensure(t.Context(), known, c.hub, applied.Work{Name: "web", UID: "1", Source: "hub1"}, []object.Ref{configMap("a").Ref, configMap("c").Ref})
+	}
+	if _, err := intend(amw); !apierrors.IsConflict(err) {
+		t.Errorf("over an intent that was not read: %v", err)
+	}
+	known, _ := c.applied.Get(amw.Name)
+	if named, err := applied.Resources(known); err != nil || len(named) != 2 || named[1].Name != "lost" {
+		t.Errorf("then it is known to name %v, %v", named, err)
+	}
+	if _, err := intend(known); err != nil {
+		t.Errorf("over the intent that was read: %v", err)
+	}
+}
+
 // Objects that stay although nobody may write them are listed as long as the spec says so.
 func TestKeptObjects(t *testing.T) {
 	t.Parallel()
