@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
@@ -246,17 +247,16 @@ func (sum *Summary) countWorks(s *Snapshot, lines []WorkLine) {
 // attention returns the lines of works that need attention, the worst first. A work that waits for one of which there is no line needs it if
 // lines has all works of its cluster, or its agent says that there is no such work.
 func attention(lines []WorkLine, all bool) []WorkLine {
-	type key struct{ cluster, name string }
-	goesOn := make(map[key]bool, len(lines))
+	goesOn := make(map[types.NamespacedName]bool, len(lines))
 	for i := range lines {
-		goesOn[key{lines[i].Cluster, lines[i].Name}] = lines[i].State != explain.Blocked
+		goesOn[types.NamespacedName{Namespace: lines[i].Cluster, Name: lines[i].Name}] = lines[i].State != explain.Blocked
 	}
 	worst := []WorkLine{}
 	for i := range lines {
 		l := &lines[i]
 		// Whatever a deletion waits for may have finalizers, which the agent need not be allowed to see.
 		if l.State.NeedsAttention(l.Cause) || l.deleting || slices.ContainsFunc(l.waitsFor, func(name string) bool {
-			goes, known := goesOn[key{l.Cluster, name}]
+			goes, known := goesOn[types.NamespacedName{Namespace: l.Cluster, Name: name}]
 			return !goes && (known || all || workstate.IsAbsent(l.Message, name))
 		}) {
 			worst = append(worst, *l)
@@ -408,31 +408,31 @@ func NewSetLine(set *workv1alpha1.ManifestWorkReplicaSet) SetLine {
 
 // setMessage says what keeps a set from being as it should, empty if nothing does.
 func setMessage(set *workv1alpha1.ManifestWorkReplicaSet) string {
-	const held, verified = workv1alpha1.ManifestWorkReplicaSetConditionRemovalsHeld, workv1alpha1.ManifestWorkReplicaSetConditionPlacementVerified
-	const rolledOut, progressing = workv1alpha1.ManifestWorkReplicaSetConditionPlacementRolledOut, workv1alpha1.ManifestWorkReplicaSetConditionProgressing
-	done := meta.IsStatusConditionTrue(set.Status.Conditions, rolledOut)
-	wrong := func(kind string) *metav1.Condition {
-		c := meta.FindStatusCondition(set.Status.Conditions, kind)
-		switch {
-		case c == nil:
-		case kind == progressing && !done, kind == held && c.Status == metav1.ConditionTrue, kind != progressing && kind != held && c.Status == metav1.ConditionFalse:
+	with := func(kind string, status metav1.ConditionStatus) *metav1.Condition {
+		if c := meta.FindStatusCondition(set.Status.Conditions, kind); c != nil && c.Status == status {
 			return c
 		}
 		return nil
 	}
+	held := with(workv1alpha1.ManifestWorkReplicaSetConditionRemovalsHeld, metav1.ConditionTrue)
+	unverified := with(workv1alpha1.ManifestWorkReplicaSetConditionPlacementVerified, metav1.ConditionFalse)
+	var progressing *metav1.Condition
+	if with(workv1alpha1.ManifestWorkReplicaSetConditionPlacementRolledOut, metav1.ConditionTrue) == nil {
+		progressing = meta.FindStatusCondition(set.Status.Conditions, workv1alpha1.ManifestWorkReplicaSetConditionProgressing)
+	}
 	text := ""
-	for _, kind := range []string{held, verified, progressing} { // PlacementRolledOut has no message while somebody is waited for
-		if c := wrong(kind); c != nil && !strings.Contains(text, c.Message) {
+	for _, c := range []*metav1.Condition{held, unverified, progressing} { // PlacementRolledOut has no message while somebody is waited for
+		if c != nil && !strings.Contains(text, c.Message) {
 			text = strings.TrimPrefix(text+"; "+c.Message, "; ")
 		}
 	}
 	if text != "" {
 		return text
 	}
-	for _, kind := range []string{held, verified, rolledOut, workv1alpha1.ManifestWorkReplicaSetConditionManifestworkApplied} {
-		if c := wrong(kind); c != nil {
-			return cmp.Or(c.Message, c.Reason)
-		}
+	notRolledOut := with(workv1alpha1.ManifestWorkReplicaSetConditionPlacementRolledOut, metav1.ConditionFalse)
+	notApplied := with(workv1alpha1.ManifestWorkReplicaSetConditionManifestworkApplied, metav1.ConditionFalse)
+	if c := cmp.Or(held, unverified, notRolledOut, notApplied); c != nil {
+		return cmp.Or(c.Message, c.Reason)
 	}
 	return ""
 }

@@ -280,7 +280,7 @@ func (e *examination) removal(ctx context.Context, o wire.DryRunObject, res appl
 		o.Result, o.Message = wire.DryRunUnknown, condition.Shorten(err.Error(), maxMessage)
 		return o, true
 	}
-	id := workv1.ManifestResourceMeta{Group: res.Group, Version: res.Version, Resource: res.Resource, Namespace: res.Namespace, Name: res.Ref.Name}
+	id := strategy.MetaOf(res.Ref)
 	if live.Object != nil {
 		id.Kind = live.Object.GetKind()
 		o.Kind, o.Resource = id.Kind, ""

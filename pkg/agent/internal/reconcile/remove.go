@@ -9,7 +9,6 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 
@@ -17,6 +16,7 @@ import (
 	"github.com/workwire/workwire/pkg/agent/internal/executor"
 	"github.com/workwire/workwire/pkg/agent/internal/inbox"
 	"github.com/workwire/workwire/pkg/agent/internal/object"
+	"github.com/workwire/workwire/pkg/agent/internal/strategy/ownership"
 	"github.com/workwire/workwire/pkg/agent/internal/strategy/plan"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/security/audit"
@@ -119,7 +119,7 @@ func (r *Reconciler) removeResources(ctx context.Context, logger *slog.Logger, e
 func (r *Reconciler) noteReturned(h *history, owner types.UID) {
 	maps.DeleteFunc(h.gone, func(ref object.Ref, _ struct{}) bool {
 		live := r.Objects.Get(ref)
-		return live.State == object.Present && slices.ContainsFunc(live.Object.GetOwnerReferences(), func(o metav1.OwnerReference) bool { return o.UID == owner })
+		return live.State == object.Present && ownership.Has(live.Object, owner)
 	})
 }
 

@@ -10,11 +10,11 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/workwire/workwire/pkg/agent/internal/applied"
 	"github.com/workwire/workwire/pkg/agent/internal/object"
 	"github.com/workwire/workwire/pkg/agent/internal/strategy"
+	"github.com/workwire/workwire/pkg/agent/internal/strategy/ownership"
 	"github.com/workwire/workwire/pkg/agent/internal/strategy/plan"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
@@ -96,9 +96,8 @@ func (r *Reconciler) removalOf(ctx context.Context, res applied.Resource, spec *
 	if spec == nil {
 		return removal, nil
 	}
-	id := workv1.ManifestResourceMeta{Group: res.Group, Version: res.Version, Resource: res.Resource, Namespace: res.Namespace, Name: res.Name}
 	// The object would tell its kind, but not every one is watched.
-	removal.Orphan, err = strategy.Orphaned(id, spec.DeleteOption, func(kind string) (bool, error) {
+	removal.Orphan, err = strategy.Orphaned(strategy.MetaOf(res.Ref), spec.DeleteOption, func(kind string) (bool, error) {
 		mapping, err := r.RESTMapper.RESTMapping(ctx, res.GroupVersion().WithKind(kind))
 		if _, unknown := errors.AsType[*meta.NoKindMatchError](err); unknown {
 			return false, nil
@@ -139,8 +138,7 @@ func (rec *reconciliation) mayOwn(i int) bool {
 		return false
 	}
 	live := &rec.observed[i].live
-	return live.State == object.Unknown || live.State == object.Present &&
-		slices.ContainsFunc(live.Object.GetOwnerReferences(), func(o metav1.OwnerReference) bool { return o.UID == rec.known.UID })
+	return live.State == object.Unknown || live.State == object.Present && ownership.Has(live.Object, rec.known.UID)
 }
 
 // refsOf returns the objects of resources.

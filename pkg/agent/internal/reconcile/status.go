@@ -110,8 +110,7 @@ func (r *Reconciler) reportRemoving(ctx context.Context, logger *slog.Logger, e 
 	}, metav1.Now())
 	entries := status.ResourceStatus.Manifests
 	for _, ref := range unnamed(amw, entries) {
-		m := workv1.ManifestResourceMeta{Group: ref.Group, Version: ref.Version, Resource: ref.Resource, Namespace: ref.Namespace, Name: ref.Name}
-		look(ref, m, len(entries) > 0) // without entries, as after a restart, it is not known what the spec has
+		look(ref, strategy.MetaOf(ref), len(entries) > 0) // without entries, as after a restart, it is not known what the spec has
 	}
 	condition.AddHeld(&status, held, lower)
 	r.setStatus(work, work.Generation, status, false)

@@ -11,6 +11,7 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 
 	"github.com/workwire/workwire/pkg/agent/internal/budget"
+	"github.com/workwire/workwire/pkg/agent/internal/object"
 	"github.com/workwire/workwire/pkg/agent/internal/strategy/fields"
 	"github.com/workwire/workwire/pkg/agent/internal/strategy/ignore"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
@@ -198,6 +199,11 @@ func (m *Manifest) without(ignored *ignore.Fields, from *workv1.Manifest) (*Igno
 func Owned(meta workv1.ManifestResourceMeta, option *workv1.DeleteOption) bool {
 	orphaned, _ := Orphaned(meta, option, func(kind string) (bool, error) { return kind == meta.Kind, nil })
 	return !orphaned
+}
+
+// MetaOf returns what names an object in statuses and rules, without its kind.
+func MetaOf(ref object.Ref) workv1.ManifestResourceMeta {
+	return workv1.ManifestResourceMeta{Group: ref.Group, Version: ref.Version, Resource: ref.Resource, Namespace: ref.Namespace, Name: ref.Name}
 }
 
 // Orphaned reports whether an object, whose kind meta need not have, is left where its work is deleted, as the work's deleteOption

@@ -1,6 +1,8 @@
 package ownership
 
 import (
+	"slices"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -61,6 +63,11 @@ func SetReference(refs []metav1.OwnerReference, owner metav1.OwnerReference, own
 		return append(kept, owner), true
 	}
 	return kept, changed
+}
+
+// Has reports whether live has a reference to owner.
+func Has(live *unstructured.Unstructured, owner types.UID) bool {
+	return slices.ContainsFunc(live.GetOwnerReferences(), func(ref metav1.OwnerReference) bool { return ref.UID == owner })
 }
 
 // Shared reports whether a work other than owner owns the object too.

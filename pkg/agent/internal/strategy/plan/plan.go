@@ -173,12 +173,8 @@ func (s *State) managers(m *strategy.Manifest) []string {
 	if s.Previous != nil {
 		managers = append(managers, s.Manager(s.Previous))
 	}
-	if s.Live.State == object.Present && !s.shared() {
-		for _, ref := range s.Live.Object.GetOwnerReferences() {
-			if ref.UID == s.Owner.UID {
-				managers = append(managers, s.FieldManager)
-			}
-		}
+	if s.Live.State == object.Present && !s.shared() && ownership.Has(s.Live.Object, s.Owner.UID) {
+		managers = append(managers, s.FieldManager)
 	}
 	return managers
 }
