@@ -21,7 +21,7 @@ type SpecResync struct {
 	// Versions lists the specs that the agent holds; empty requests everything.
 	Versions []SpecVersion
 	// Partial: Versions lists only what to answer. Works that it leaves out are not sent, and a
-	// generation of 0 means that the agent does not hold the work.
+	// generation of 0 means that the agent does not hold the work, unless the entry is marked as Recorded.
 	Partial bool
 	// Accepts is what the agent can read.
 	Accepts Accepts
@@ -38,6 +38,9 @@ type SpecVersion struct {
 	// Probe marks a work that no source has, whose deletion is the answer to the request. Agents do
 	// not report on it.
 	Probe bool `json:"probe,omitempty"`
+	// Recorded marks, in a partial request, a work that the agent holds without a spec: it knows the work from its
+	// AppliedManifestWork alone.
+	Recorded bool `json:"recorded,omitempty"`
 }
 
 type specResyncData struct {

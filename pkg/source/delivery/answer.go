@@ -125,7 +125,7 @@ func (d *core) decideMissing(cluster wire.ClusterName, partial bool, listed []wi
 	open := d.stateOf(cluster) == ClusterOpen
 	for _, held := range listed {
 		removed := d.peek(workKey{uid: held.UID, cluster: cluster}).removed
-		if removed == nil && (!open || partial && held.Generation == 0) {
+		if removed == nil && (!open || partial && held.Generation == 0 && !held.Recorded) {
 			continue
 		}
 		u := missingWork{held: held, unknown: removed == nil || removed.unknown, answer: sendDeletion}

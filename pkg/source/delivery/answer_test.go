@@ -62,13 +62,14 @@ func TestAnswers(t *testing.T) {
 func TestMissing(t *testing.T) {
 	k := workKey{uid: "w", cluster: "cluster1"}
 	for name, c := range map[string]struct {
-		state   ClusterState
-		removed *removedWork
-		partial bool
-		held    wire.Generation
-		policy  UnknownAction
-		want    resyncAnswer // "": it is left out
-		unknown bool
+		state    ClusterState
+		removed  *removedWork
+		partial  bool
+		recorded bool // the agent knows it from its AppliedManifestWork alone
+		held     wire.Generation
+		policy   UnknownAction
+		want     resyncAnswer // "": it is left out
+		unknown  bool
 	}{
 		"unknown":                            {held: 4, want: sendDeletion, unknown: true},
 		"deleted":                            {held: 4, policy: DeleteUnknown, want: sendDeletion, unknown: true},
@@ -79,6 +80,7 @@ func TestMissing(t *testing.T) {
 		"answered before":                    {removed: &removedWork{unknown: true}, held: 4, policy: HoldUnknown, want: letKeep, unknown: true},
 		"in a partial request":               {partial: true, held: 4, want: sendDeletion, unknown: true},
 		"lacking, in a partial request":      {partial: true},
+		"recorded, in a partial request":     {partial: true, recorded: true, want: sendDeletion, unknown: true},
 		"removed, lacking, in a partial one": {removed: &removedWork{generation: 5}, partial: true, want: sendDeletion},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -86,7 +88,7 @@ func TestMissing(t *testing.T) {
 			if c.removed != nil {
 				d.ensure(k).setRemoved(c.removed)
 			}
-			works := d.decideMissing(k.cluster, c.partial, []wire.SpecVersion{{UID: k.uid, Generation: c.held}}, func(wire.SpecVersion) UnknownAction { return c.policy })
+			works := d.decideMissing(k.cluster, c.partial, []wire.SpecVersion{{UID: k.uid, Generation: c.held, Recorded: c.recorded}}, func(wire.SpecVersion) UnknownAction { return c.policy })
 			d.step(time.Now(), worksMissing{k.cluster, works})
 			w := d.works[k]
 			if (w != nil && w.intent == reply) != (c.want == sendDeletion) {

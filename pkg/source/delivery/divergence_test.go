@@ -99,6 +99,7 @@ func TestExpected(t *testing.T) {
 		"too large":                              {state: workRecord{published: published(3), refused: &refusal{}}, generation: 4, want: heldRevision{3, false}},
 		"too large from the start":               {state: workRecord{refused: &refusal{}}, generation: 1, out: true},
 		"too large, the agent said what it has":  {state: workRecord{refused: &refusal{held: &wire.SpecVersion{Generation: 2}}}, generation: 4, want: heldRevision{2, false}},
+		"too large, the agent has its record":    {state: workRecord{refused: &refusal{held: &wire.SpecVersion{Recorded: true}}}, generation: 4},
 		"too large, the agent said it has none":  {state: workRecord{published: published(3), refused: &refusal{held: &wire.SpecVersion{}}}, generation: 4, out: true},
 		"being deleted, the agent has not heard": {state: workRecord{published: published(3)}, generation: 4, deleting: true, want: heldRevision{4, true}},
 		"being deleted":                          {state: workRecord{said: saidDeleting}, generation: 4, deleting: true, out: true},

@@ -55,7 +55,7 @@ func (w *workRecord) expected(work *workv1.ManifestWork) (heldRevision, bool) {
 		published = 0
 	}
 	if w.refused != nil && w.refused.held != nil {
-		return heldRevision{w.refused.held.Generation, false}, w.refused.held.Generation != 0
+		return heldRevision{w.refused.held.Generation, false}, w.refused.held.Generation != 0 || w.refused.held.Recorded
 	}
 	if w.phase == paused {
 		return heldRevision{w.confirmed, false}, w.confirmed != 0

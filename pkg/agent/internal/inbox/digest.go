@@ -15,6 +15,7 @@ func heldSpec(e *Entry) (wire.HeldSpec, bool) {
 	if e.Refusal != nil && e.Refusal.Generation >= e.Generation {
 		h.Generation, h.ContentHash = e.Refusal.Generation, e.Refusal.ContentHash
 	}
+	h.Recorded = h.Generation == 0
 	return h, e.Hold == nil
 }
 

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/workwire/workwire/pkg/agent/internal/inbox"
 	"github.com/workwire/workwire/pkg/agent/internal/questions"
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/wire"
@@ -177,24 +176,8 @@ func proofRequest(request *wire.SpecResync, probe []wire.SpecVersion) *wire.Spec
 func (s *Session) requestDiffering(m *wire.StatusResync) {
 	if differing := s.config.Inbox.Differing(m); len(differing) > 0 {
 		s.partial.Add(float64(len(differing)))
-		s.askFor(m.Source, differing)
+		s.lack(m.Source, differing)
 	}
-}
-
-// askFor has source asked for works; for all that the agent lacks if a partial request cannot name one of them.
-func (s *Session) askFor(source wire.SourceID, works []wire.SpecVersion) {
-	if slices.ContainsFunc(works, func(v wire.SpecVersion) bool { return s.isUnsent(source, v) }) {
-		s.Ask(source)
-		return
-	}
-	s.lack(source, works)
-}
-
-// isUnsent reports whether the agent knows a work from its AppliedManifestWork alone. A partial request cannot name it: what it
-// lists without a generation is what the agent does not hold.
-func (s *Session) isUnsent(source wire.SourceID, v wire.SpecVersion) bool {
-	_, held := s.config.Inbox.Get(inbox.Key{Source: source, UID: v.UID})
-	return held && v.Generation == 0
 }
 
 // lack has source asked for works; for all that the agent lacks if too many wait.

@@ -169,7 +169,7 @@ func (s *Session) receiveSpec(logger *slog.Logger, m transport.Message, source w
 	case inbox.Early:
 		if held, ok := s.config.Inbox.Get(change.Key); ok && change.Ask {
 			logger.Info("deletion put off: it follows a spec that is missing, asking for that", "generation", spec.Generation, "held", held.Generation)
-			s.askFor(source, []wire.SpecVersion{{UID: spec.UID, Generation: held.Generation}})
+			s.lack(source, []wire.SpecVersion{{UID: spec.UID, Generation: held.Generation, Recorded: held.Generation == 0}})
 		}
 	case inbox.Held, inbox.Disowned:
 		s.asking(func(q *questions.Questions, now time.Time) { q.Disowned(source, now.Add(inbox.AnswerQuiet)) })
