@@ -74,6 +74,15 @@ func (l *listedWork) decide(partial, hashed bool) resyncAnswer {
 	}
 }
 
+// intent returns what a publish of the newest state is for. The deletion of a work that the list leaves out answers nothing: an agent whose
+// list does not fit, or that believes the source nothing yet, may hold an earlier spec, and asks for the last one.
+func (l *listedWork) intent() intent {
+	if l.deleting && l.have.UID == "" {
+		return repeat
+	}
+	return reply
+}
+
 // worksListed: an agent lists works of the source, or asks for all. It costs O(n) for n of them.
 type worksListed struct {
 	cluster         wire.ClusterName
@@ -90,6 +99,7 @@ func (in *worksListed) apply(d *core, now time.Time) {
 		l.answer = l.decide(in.partial, in.hashed)
 		k := workKey{uid: l.uid, cluster: in.cluster}
 		if w := d.works[k]; w != nil && l.have.UID != "" {
+			w.recorded = l.have.Generation == 0 && (!in.partial || l.have.Recorded)
 			if in.partial {
 				w.agentHoldsInstead(&l.have)
 				w.asksWhole(&l.have, now)
@@ -103,7 +113,7 @@ func (in *worksListed) apply(d *core, now time.Time) {
 		}
 		switch l.answer {
 		case sendNewest:
-			d.want(d.ensure(k), reply)
+			d.want(d.ensure(k), l.intent())
 		case sendAuthoritative:
 			workRestored{k, reply}.apply(d, now)
 		}

@@ -17,6 +17,7 @@ func TestAnswers(t *testing.T) {
 		deleting          bool
 		partial, unhashed bool
 		want              resyncAnswer
+		intent            intent // reply for what is sent, if it is not set
 		confirmed         wire.Generation
 		ahead             bool
 	}{
@@ -31,6 +32,7 @@ func TestAnswers(t *testing.T) {
 		"lacking, asked for":             {have: list(0, ""), partial: true, want: sendNewest},
 		"a newer one":                    {have: list(4, "own"), want: sendAuthoritative},
 		"a newer one without a hash":     {have: list(4, ""), ahead: true},
+		"being deleted, left out":        {deleting: true, want: sendNewest, intent: repeat},
 		"being deleted":                  {have: list(3, "own"), deleting: true, want: sendNewest, confirmed: 3},
 		"being deleted, other content":   {have: list(3, "other"), deleting: true, want: sendNewest, confirmed: 3},
 		"being deleted, a newer one":     {have: list(4, "other"), deleting: true, want: sendNewest, ahead: true},
@@ -48,7 +50,11 @@ func TestAnswers(t *testing.T) {
 			}
 			d.step(time.Now(), in)
 			w := d.works[k]
-			if got := in.works[0].answer; got != c.want || (w.intent == reply) != (c.want != sendNothing) || w.authoritative != (c.want == sendAuthoritative) {
+			intent := c.intent
+			if intent == nothing && c.want != sendNothing {
+				intent = reply
+			}
+			if got := in.works[0].answer; got != c.want || w.intent != intent || w.authoritative != (c.want == sendAuthoritative) {
 				t.Errorf("answer %q, want %q; %+v", got, c.want, w)
 			}
 			if stored := d.stores.byKey[k] != nil; w.confirmed != c.confirmed || stored != c.ahead {

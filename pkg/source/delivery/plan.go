@@ -135,7 +135,8 @@ func undeliveredSpec(a *workRecord, work *workv1.ManifestWork) revision {
 	}
 	last := revisionOf(work)
 	last.generation--
-	if a.said == saidDeleted || agentHas == 0 || agentHas >= last.generation {
+	hasSome := agentHas > 0 || a.recorded && keepsObjects(work) && !a.startsDeletion(work)
+	if a.said == saidDeleted || !hasSome || agentHas >= last.generation {
 		return revision{}
 	}
 	last.deleting = false

@@ -41,6 +41,8 @@ type workRecord struct {
 	// authoritative: the agent may hold other content of the published generation, or a higher
 	// generation. It is so until the agent reports a status of the published generation.
 	authoritative bool
+	// recorded: the agent has listed it without a version, so it has had a spec of it.
+	recorded bool
 	// abandoned: while an attempt is in flight, the source has given the work up, or another program has served its cluster.
 	// What the attempt was about counts no more.
 	abandoned bool
