@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Writes all generated code and manifests from the API types in pkg/apis:
 #   pkg/apis/*/*/zz_generated.deepcopy.go   deep copies
-#   pkg/client/                             clientset, listers, informers
+#   pkg/client/                             clientset
 #   deploy/crds/*.yaml                      CustomResourceDefinitions
 #   docs/api.md                             the reference of the types
 # Run it after a change of the types (make generate). The result depends on nothing but the sources and the tool
@@ -38,26 +38,14 @@ kube client-gen --clientset-name versioned --fake-clientset=false \
   --input-base "$module/pkg/apis" --input "$(IFS=,; echo "${objects[*]}")" \
   --output-dir "$out/client/clientset" --output-pkg "$module/pkg/client/clientset"
 
-echo "generate: listers"
-kube lister-gen \
-  --output-dir "$out/client/listers" --output-pkg "$module/pkg/client/listers" "${api_packages[@]}"
-
-echo "generate: informers"
-kube informer-gen \
-  --versioned-clientset-package "$module/pkg/client/clientset/versioned" \
-  --listers-package "$module/pkg/client/listers" \
-  --output-dir "$out/client/informers" --output-pkg "$module/pkg/client/informers" "${api_packages[@]}"
-
 echo "generate: CustomResourceDefinitions"
 paths=$(IFS=';'; echo "${api_packages[*]}")
 go run "sigs.k8s.io/controller-tools/cmd/controller-gen@$controller_gen_version" \
   crd "paths=$paths" "output:crd:dir=$out/crds"
 
 mkdir -p pkg/client deploy/crds
-for part in clientset listers informers; do
-  rm -rf "pkg/client/$part"
-  mv "$out/client/$part" "pkg/client/$part"
-done
+rm -rf pkg/client/clientset
+mv "$out/client/clientset" pkg/client/clientset
 rm -f deploy/crds/*.yaml
 mv "$out"/crds/*.yaml deploy/crds/
 

@@ -34,7 +34,6 @@ import (
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
 	workwirev1alpha1 "github.com/workwire/workwire/pkg/apis/workwire/v1alpha1"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
-	"github.com/workwire/workwire/pkg/client/informers/externalversions"
 	"github.com/workwire/workwire/pkg/hub/revisions"
 	"github.com/workwire/workwire/test/kit"
 )
@@ -358,35 +357,6 @@ func readTable(ctx context.Context, t *testing.T, config *rest.Config, resource 
 	table := &metav1.Table{}
 	kit.NoError(t, utilyaml.Unmarshal(text, table))
 	return table
-}
-
-func testFleetInformers(ctx context.Context, t *testing.T, config *rest.Config, ns string) {
-	ctx, cancel := context.WithCancel(ctx)
-	informers := externalversions.NewSharedInformerFactory(versioned.NewForConfigOrDie(config), 0)
-	defer informers.Shutdown()
-	defer cancel()
-	clusters := informers.Cluster().V1().ManagedClusters().Lister()
-	placements := informers.Cluster().V1beta1().Placements().Lister()
-	decisions := informers.Cluster().V1beta1().PlacementDecisions().Lister()
-	sets := informers.Work().V1alpha1().ManifestWorkReplicaSets().Lister()
-	informers.Start(ctx.Done())
-	for kind, synced := range informers.WaitForCacheSync(ctx.Done()) {
-		if !synced {
-			t.Fatalf("%v did not sync", kind)
-		}
-	}
-	if _, err := clusters.Get("written"); err != nil {
-		t.Error(err)
-	}
-	if _, err := placements.Placements(ns).Get("written"); err != nil {
-		t.Error(err)
-	}
-	if _, err := decisions.PlacementDecisions(ns).Get("written"); err != nil {
-		t.Error(err)
-	}
-	if _, err := sets.ManifestWorkReplicaSets(ns).Get("written"); err != nil {
-		t.Error(err)
-	}
 }
 
 // Each example says in its first line what it shows; what follows is the text of the documentation.

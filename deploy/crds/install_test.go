@@ -28,7 +28,6 @@ import (
 	"github.com/workwire/workwire/deploy/install"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
-	"github.com/workwire/workwire/pkg/client/informers/externalversions"
 	"github.com/workwire/workwire/test/kit"
 	"github.com/workwire/workwire/test/kit/controlplane"
 )
@@ -52,7 +51,6 @@ func TestOnAPIServer(t *testing.T) {
 	t.Run("status is a subresource", func(t *testing.T) { testStatus(ctx, t, config, ns) })
 	t.Run("columns", func(t *testing.T) { testColumns(ctx, t, config, ns) })
 	t.Run("columns of a pending work", func(t *testing.T) { testPendingColumns(ctx, t, config, ns) })
-	t.Run("informer and lister", func(t *testing.T) { testInformer(ctx, t, config, ns) })
 	t.Run("fleet", func(t *testing.T) {
 		plane.Namespace(t, "ocm-ns")
 		testFleetServed(t, config)
@@ -61,7 +59,6 @@ func TestOnAPIServer(t *testing.T) {
 		testFleetRefused(ctx, t, config, ns)
 		testFleetWritten(ctx, t, config, ns)
 		testFleetColumns(ctx, t, config, ns)
-		testFleetInformers(ctx, t, config, ns)
 	})
 	t.Run("names taken", func(t *testing.T) { testNamesTaken(ctx, t, config) })
 	t.Run("context ends", func(t *testing.T) { testContextEnds(ctx, t, config) })
@@ -298,23 +295,6 @@ func testPendingColumns(ctx context.Context, t *testing.T, config *rest.Config, 
 		if got := cells[name]; got != want && want != "60m" || got == nil {
 			t.Errorf("%s is %v, want %v", name, got, want)
 		}
-	}
-}
-
-func testInformer(ctx context.Context, t *testing.T, config *rest.Config, ns string) {
-	ctx, cancel := context.WithCancel(ctx)
-	informers := externalversions.NewSharedInformerFactory(versioned.NewForConfigOrDie(config), 0)
-	defer informers.Shutdown()
-	defer cancel()
-	lister := informers.Work().V1().ManifestWorks().Lister()
-	informers.Start(ctx.Done())
-	for kind, synced := range informers.WaitForCacheSync(ctx.Done()) {
-		if !synced {
-			t.Fatalf("%v did not sync", kind)
-		}
-	}
-	if work, err := lister.ManifestWorks(ns).Get("all-options"); err != nil || len(work.Spec.ManifestConfigs) != 3 {
-		t.Errorf("lister gave %v, %v", work, err)
 	}
 }
 

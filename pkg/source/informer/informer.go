@@ -6,7 +6,8 @@
 //	_, err := works.AddEventHandler(handler)
 //	go works.RunWithContext(ctx)
 //	cache.WaitForCacheSync(ctx.Done(), works.HasSynced)
-//	work, err := worklisters.NewManifestWorkLister(works.GetIndexer()).ManifestWorks("cluster1").Get("settings")
+//	lister := listers.New[*workv1.ManifestWork](works.GetIndexer(), workv1.Resource("manifestworks"))
+//	work, err := listers.NewNamespaced(lister, "cluster1").Get("settings")
 package informer
 
 import (

@@ -8,11 +8,11 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/listers"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
-	worklisters "github.com/workwire/workwire/pkg/client/listers/work/v1"
 	"github.com/workwire/workwire/pkg/source"
 	"github.com/workwire/workwire/pkg/source/informer"
 	"github.com/workwire/workwire/pkg/source/sourcetest"
@@ -38,7 +38,7 @@ func TestController(t *testing.T) {
 	works := informer.New(client, metav1.NamespaceAll, 0, cache.Indexers{byLabel: func(object any) ([]string, error) {
 		return []string{object.(*workv1.ManifestWork).Labels[byLabel]}, nil
 	}})
-	lister := worklisters.NewManifestWorkLister(works.GetIndexer())
+	lister := listers.New[*workv1.ManifestWork](works.GetIndexer(), workv1.Resource("manifestworks"))
 	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[cache.ObjectName]())
 	enqueue := func(object any) {
 		if name, err := cache.DeletionHandlingObjectToName(object); err == nil {
@@ -49,7 +49,7 @@ func TestController(t *testing.T) {
 	kit.NoError(t, err)
 	kit.Run(t, "informer", func(ctx context.Context) error { works.RunWithContext(ctx); return nil })
 	reconcile := func(ctx context.Context, name cache.ObjectName) error {
-		work, err := lister.ManifestWorks(name.Namespace).Get(name.Name)
+		work, err := listers.NewNamespaced(lister, name.Namespace).Get(name.Name)
 		if err != nil || !meta.IsStatusConditionTrue(work.Status.Conditions, workv1.WorkApplied) || work.Labels[byLabel] != "" {
 			return nil // gone, not yet, or done
 		}
