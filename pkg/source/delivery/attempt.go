@@ -76,7 +76,11 @@ func (d *core) skipped(w *workRecord, in *attemptEnded) {
 	if w.refused != nil && w.refused.revision != in.plan.revision {
 		w.refused = nil
 	}
-	d.complete(w, in, w.publishedAt)
+	since := w.publishedAt
+	if in.plan.revision == (revision{}) { // the source does not show the work, for now
+		since = in.began
+	}
+	d.complete(w, in, since)
 }
 
 // published ends an attempt that published its plan.

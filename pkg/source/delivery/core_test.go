@@ -127,6 +127,28 @@ func (s *script) counts(works int) {
 	}
 }
 
+// TestHiddenWorkWaits: while the source does not show a work whose agent has not answered, the core looks for it now and then.
+func TestHiddenWorkWaits(t *testing.T) {
+	s := newScript(t)
+	s.change(s.work)
+	s.publishNext()
+	s.now = s.now.Add(time.Second)
+	s.step(heard{s.key.cluster})
+	s.work = nil
+	attempts := 0
+	for until := s.now.Add(time.Minute); s.now.Before(until); s.now = s.now.Add(time.Second) {
+		for s.step(timePassed{}); len(s.begun) > 0; attempts++ {
+			if attempts > 10 {
+				t.Fatalf("%d attempts by %s", attempts, s.now)
+			}
+			s.step(s.begin(nil))
+		}
+	}
+	if attempts == 0 {
+		t.Error("the work was not looked for")
+	}
+}
+
 // TestNothingIsLeft: works whose deletion is complete are forgotten.
 func TestNothingIsLeft(t *testing.T) {
 	t.Run("never had", func(t *testing.T) {

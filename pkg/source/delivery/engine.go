@@ -296,14 +296,10 @@ func (e *Engine) WorkChangedBy(uid types.UID, cause trace.SpanContext) {
 	e.step(workChanged{k})
 }
 
-// WorkRestored publishes the work with this UID as authoritative: its content is not the one that
+// WorkRestored publishes a work as authoritative, once the WorkStore returns it: its content is not the one that
 // had this generation, or its generation is lower than before, as after the store was restored from
 // a backup. It does not block and may be called before Run.
-func (e *Engine) WorkRestored(uid types.UID) {
-	if held, ok := e.config.Works.Get(uid); ok {
-		e.step(workRestored{keyOf(held.Work), repeat})
-	}
-}
+func (e *Engine) WorkRestored(work *workv1.ManifestWork) { e.step(workRestored{keyOf(work), repeat}) }
 
 // WorkRemoved publishes the deletion of a work that was removed from the WorkStore, until its agent
 // reports Deleted; last is its last known state. It does not block and may be called before Run.

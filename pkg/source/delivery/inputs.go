@@ -36,7 +36,7 @@ func (in workRestored) apply(d *core, _ time.Time) {
 		return
 	}
 	w := d.ensure(in.key)
-	w.authoritative, w.confirmed = true, 0
+	w.authoritative, w.confirmed, w.published = true, 0, revision{}
 	w.setContent(w.content().withHash(in.key.uid, "", 0))
 	d.want(w, in.intent)
 }

@@ -89,7 +89,7 @@ func planPublish(a *workRecord, stored StoredWork, source wire.SourceID, now tim
 		return p
 	case a.intent < repeat && a.published == p.revision:
 		return p
-	case a.intent < repeat && a.published == (revision{}) && !p.revision.deleting && known(a, stored):
+	case a.intent < repeat && a.published == (revision{}) && !a.authoritative && !p.revision.deleting && known(a, stored):
 		p.known = true
 		return p
 	}

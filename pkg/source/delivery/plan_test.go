@@ -85,6 +85,7 @@ func TestPlanPublish(t *testing.T) {
 		{name: "waits since before a restart", work: waiting(appliedAt(testWork("w", 3), 3, workv1.ReasonStaged)), action: wire.Create},
 		{name: "had an invalid time before a restart", work: appliedAt(testWork("w", 3), 3, workv1.ReasonInvalidApplyAt), action: wire.Create},
 		{name: "an older one applied before a restart", work: appliedAt(testWork("w", 3), 2, "AppliedManifestWorkComplete"), action: wire.Create},
+		{name: "applied before a restart, then restored", state: workRecord{authoritative: true}, work: appliedAt(testWork("w", 3), 3, "X"), action: wire.Create},
 		{name: "refused before a restart", work: appliedAt(testWork("w", 3), 3, workv1.ReasonTooLarge), action: wire.Create},
 		{name: "status arrived first", state: workRecord{confirmed: 3}, work: testWork("w", 3), known: true},
 		{name: "deleting", state: workRecord{first: 3, published: live}, work: deleting(testWork("w", 4)), action: wire.Delete},
@@ -328,7 +329,7 @@ func TestContentHashOnce(t *testing.T) {
 	if again := e.contentHash(work); again != first {
 		t.Error("the spec was hashed again")
 	}
-	e.WorkRestored(work.UID)
+	e.WorkRestored(work)
 	restored := e.contentHash(work)
 	if restored == first {
 		t.Error("the spec was not hashed after the restore")

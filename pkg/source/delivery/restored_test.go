@@ -102,7 +102,7 @@ func (b *harness) restored(uid types.UID, want int) []*wire.Spec {
 // source, or by a status of a generation to come.
 func TestRestoredWhileRunning(t *testing.T) {
 	for name, notice := range map[string]func(b *harness, uid types.UID){
-		"by the source":   func(b *harness, uid types.UID) { b.engine.WorkRestored(uid) },
+		"by the source":   func(b *harness, uid types.UID) { b.engine.WorkRestored(b.store.get(uid)) },
 		"by its statuses": func(*harness, types.UID) {},
 	} {
 		t.Run(name, func(t *testing.T) {

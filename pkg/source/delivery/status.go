@@ -65,7 +65,7 @@ func (e *Engine) store(ctx context.Context, a *storing) {
 func (e *Engine) updateStore(ctx context.Context, a *storing) error {
 	uid, u := a.job.key.uid, a.update
 	if u.agentGeneration > 0 && !e.config.Works.AgentAhead(uid, u.agentGeneration) && e.identity != "" && !a.authoritative {
-		e.WorkRestored(uid)
+		e.step(workRestored{a.job.key, repeat})
 	}
 	if u.status != nil {
 		a.refused.addTo(u.status)

@@ -32,7 +32,7 @@ func (c *Controller) workEdited(before, after *workv1.ManifestWork) {
 	}
 	switch {
 	case e.restored:
-		c.engine.WorkRestored(e.changed)
+		c.engine.WorkRestored(after)
 	case e.changed != "":
 		c.engine.WorkChanged(e.changed)
 	}
@@ -53,8 +53,8 @@ type edit struct {
 	forgotten *workv1.ManifestWork
 	// changed is the UID of the work that the engine must look at; empty for none.
 	changed types.UID
-	// restored: the API server went back in time (a backup was restored): the spec of changed is
-	// not the one that had its generation, or the generation is lower than before.
+	// restored: the API server went back in time (a backup was restored): the spec is not the one that had its
+	// generation, or the generation is lower than before. The work may be from before the hub's finalizer, and changed empty.
 	restored bool
 	// statuses: the status may be an older one, as after the restore of a backup.
 	statuses bool
@@ -76,6 +76,7 @@ func editOf(before, after *workv1.ManifestWork, addressable, found bool) edit {
 		case same && workv1.IsForgotten(after):
 			e.forgotten = before
 		case same && e.finalizer: // somebody took the finalizer away: it is put back
+			e.restored = goneBack(before, after)
 		case !same && before.DeletionTimestamp == nil && HasFinalizer(before):
 			e.lost = before
 		default:

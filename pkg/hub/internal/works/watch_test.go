@@ -41,6 +41,12 @@ func ofSet(work *workv1.ManifestWork) *workv1.ManifestWork {
 	return work
 }
 
+// free takes the finalizers from work.
+func free(work *workv1.ManifestWork) *workv1.ManifestWork {
+	work.Finalizers = nil
+	return work
+}
+
 func TestEditOf(t *testing.T) {
 	fresh, held := workWith("a", false, false), workWith("a", true, false)
 	deleting, done := workWith("a", true, true), workWith("a", false, true)
@@ -74,6 +80,7 @@ func TestEditOf(t *testing.T) {
 		{name: "restored to a lower generation", before: at(3, "x"), after: at(2, "x"), want: edit{changed: "a", restored: true}},
 		{name: "restored and edited", before: at(3, "x"), after: at(3, "y"), want: edit{changed: "a", restored: true}},
 		{name: "restored, with another delete option", before: at(3, "x"), after: orphaned, want: edit{changed: "a", restored: true}},
+		{name: "restored from before its finalizer, and edited", before: at(3, "x"), after: free(at(3, "y")), want: edit{restored: true, finalizer: true}},
 		{name: "another work at a lower generation", before: at(3, "x"), after: nextHeld, want: edit{lost: at(3, "x"), changed: "b"}},
 		{name: "deletion asked for", before: held, after: deleting, want: edit{changed: "a"}},
 		{name: "released, others hold it", before: deleting, after: done, want: edit{removed: deleting}},
