@@ -205,7 +205,7 @@ func (e *Executor[K]) Refused(account Account, ref object.Ref, err error) error 
 		}
 		e.mu.Unlock()
 	case Escalates(ref) && apierrors.IsForbidden(err) && (strings.Contains(err.Error(), "is attempting to grant RBAC permissions not currently held") ||
-		strings.Contains(err.Error(), "to use an aggregationRule")):
+		strings.Contains(err.Error(), "to use the aggregationRule")):
 		return &DeniedError{Account: account, Ref: ref, Verb: "update", Escalation: true, Reason: err.Error()}
 	}
 	return err

@@ -76,7 +76,7 @@ func TestRefused(t *testing.T) {
 		role := object.Ref{GroupVersionResource: rbacv1.SchemeGroupVersion.WithResource("roles"), Name: "r"}
 		config := object.Ref{Name: "c"}
 		escalation := apierrors.NewForbidden(rbacv1.Resource("roles"), "r", errors.New(`user "x" (groups=[]) is attempting to grant RBAC permissions not currently held: secret`))
-		aggregation := apierrors.NewForbidden(rbacv1.Resource("clusterroles"), "r", errors.New("must have cluster-admin privileges to use an aggregationRule"))
+		aggregation := apierrors.NewForbidden(rbacv1.Resource("clusterroles"), "r", errors.New("must have cluster-admin privileges to use the aggregationRule"))
 		policy := apierrors.NewForbidden(rbacv1.Resource("roles"), "r", errors.New("ValidatingAdmissionPolicy 'p' denied request: no"))
 		for name, test := range map[string]struct {
 			ref    object.Ref
