@@ -318,14 +318,14 @@ func TestIgnoreFieldsSmuggleNothing(t *testing.T) {
 			w := newWorld(t)
 			raw := w.rawSource("hub1", func(c *agent.Config) { c.Kube = w.requests.Wrap(w.agentAccount()) })
 			raw.send(w.smuggling(raw, name), nil)
-			raw.says(0, workv1.ReasonAppliedManifestSSAIgnoreFieldError, "give the agent the verb impersonate on serviceaccounts, or remove ignoreFields")
+			raw.says(0, workv1.ReasonAppliedManifestFailed, "give the agent the verb impersonate on serviceaccounts")
 			w.unchanged()
 		})
 	}
 }
 
-// TestUndeclaredRulesAreNotAdopted: an agent that checks by creating as the executor, and writes as itself, writes no rules of a
-// ClusterRole that its manifest does not declare.
+// TestUndeclaredRulesAreNotAdopted: an agent that writes only RBAC's kinds as the executor writes no rules of a ClusterRole that its
+// manifest does not declare, and that the executor does not have.
 func TestUndeclaredRulesAreNotAdopted(t *testing.T) {
 	all, none := []rbacv1.PolicyRule{{APIGroups: []string{"*"}, Resources: []string{"*"}, Verbs: []string{"*"}}}, []rbacv1.PolicyRule{}
 	aggregation := &rbacv1.AggregationRule{ClusterRoleSelectors: []metav1.LabelSelector{{MatchLabels: map[string]string{"a": "b"}}}}
@@ -341,7 +341,7 @@ func TestUndeclaredRulesAreNotAdopted(t *testing.T) {
 		for _, kind := range []workv1.UpdateStrategyType{workv1.UpdateStrategyTypeUpdate, workv1.UpdateStrategyTypeServerSideApply} {
 			t.Run(name+", "+string(kind), func(t *testing.T) {
 				w := newWorld(t)
-				raw := w.rawSource("hub1", func(c *agent.Config) { c.Kube = w.checkingAccount() })
+				raw := w.rawSource("hub1", func(c *agent.Config) { c.Kube = w.narrowAccount() })
 				test.live.Name = w.namespace
 				_, err := w.cluster.RbacV1().ClusterRoles().Create(w.Context(), &test.live, metav1.CreateOptions{})
 				kit.NoError(t, err)
@@ -350,7 +350,7 @@ func TestUndeclaredRulesAreNotAdopted(t *testing.T) {
   updateStrategy: {type: `+string(kind)+`, serverSideApply: {force: true}}
 `, "{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: NAMESPACE, labels: {adopted: 'true'}}"+test.rules+"}"), nil)
 				if test.refused {
-					raw.says(0, workv1.ReasonAppliedManifestFailed, "give the agent the verb impersonate on serviceaccounts, or declare all rules in the manifest")
+					raw.says(0, workv1.ReasonAppliedManifestFailed, "error: permission escalation, will try again in 1m0s")
 				} else {
 					raw.shows(1, 0, "", "Applied=True", "Available=True")
 				}
@@ -364,17 +364,16 @@ func TestUndeclaredRulesAreNotAdopted(t *testing.T) {
 	}
 }
 
-// checkingAccount returns that of an agent which may impersonate the executor to create ClusterRoles only, and has the executor
-// write these.
-func (w *fixture) checkingAccount() *rest.Config {
+// narrowAccount returns that of an agent which may impersonate the executor by the narrower right of Kubernetes 1.36 only, and has the
+// executor write ClusterRoles.
+func (w *fixture) narrowAccount() *rest.Config {
 	w.Helper()
 	config := w.agentAccount()
 	w.grant("system:serviceaccount:"+w.namespace+":executor1", "executor1", []rbacv1.PolicyRule{
 		{APIGroups: []string{rbacv1.GroupName}, Resources: []string{"clusterroles"}, Verbs: []string{"get", "create", "update", "patch", "delete"}},
 	})
-	w.grant("system:serviceaccount:"+w.namespace+":"+w.namespace+"-agent", "checks", []rbacv1.PolicyRule{
-		{APIGroups: []string{"authentication.k8s.io"}, Resources: []string{"serviceaccounts"}, Verbs: []string{"impersonate:serviceaccount"}},
-		{APIGroups: []string{rbacv1.GroupName}, Resources: []string{"clusterroles"}, Verbs: []string{"impersonate-on:serviceaccount:create"}},
+	w.grant("system:serviceaccount:"+w.namespace+":"+w.namespace+"-agent", "narrow", []rbacv1.PolicyRule{
+		{APIGroups: []string{"authentication.k8s.io"}, Resources: []string{"serviceaccounts"}, Verbs: []string{"impersonate:serviceaccount"}}, // on what it may by "*"
 	})
 	return config
 }

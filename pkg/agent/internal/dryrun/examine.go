@@ -176,7 +176,6 @@ func (e *examination) clients(ctx context.Context, m *strategy.Manifest) (apply.
 	if err != nil {
 		return clients, err
 	}
-	clients.Verify = as.Verify
 	if as.Client != nil {
 		clients.Client = writer{as.Client}
 	}

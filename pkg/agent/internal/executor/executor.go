@@ -1,7 +1,7 @@
 // Package executor checks whether the executor of a work may get an object, and do what applying a
-// manifest needs. An executor is a ServiceAccount of the cluster. The agent reads and writes as the
-// executor if it may impersonate it, and otherwise with its own rights what the executor could
-// read and write itself.
+// manifest needs. An executor is a ServiceAccount of the cluster. The agent writes what may grant
+// rights as the executor. All else it reads and writes as the executor if it may impersonate it, and
+// otherwise with its own rights what the executor could read and write itself.
 //
 //	executors, err := executor.New(executor.Config[Key]{Client: client, Changed: queue.Add, Logger: logger})
 //	go executors.Run(ctx)

@@ -8,20 +8,14 @@ import (
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
 	"github.com/workwire/workwire/pkg/agent/internal/object"
 	"github.com/workwire/workwire/pkg/agent/internal/strategy"
 	"github.com/workwire/workwire/pkg/agent/internal/strategy/apply"
-	"github.com/workwire/workwire/pkg/agent/internal/strategy/ignore"
-	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
 
 // impersonator makes requests as an account.
@@ -44,7 +38,7 @@ func (i impersonator) Patch(kind types.PatchType) *rest.Request {
 func (i impersonator) Get() *rest.Request    { return i.as(i.Interface.Get()) }
 func (i impersonator) Delete() *rest.Request { return i.as(i.Interface.Delete()) }
 
-// as returns a client whose requests are made as account, if the agent may impersonate it.
+// as returns a client whose requests are made as account. The API server refuses them if the agent may not impersonate it.
 func (e *Executor[K]) as(account Account) rest.Interface {
 	return impersonator{Interface: e.config.Client, user: account.String()}
 }
@@ -73,66 +67,19 @@ func (e *Executor[K]) Client(ctx context.Context, account Account) (rest.Interfa
 	}
 }
 
-// Clients returns the clients for applying m once [Executor.Check] has allowed that. The error is an
-// [*ignore.Error] if only the API server could check what m writes, and the agent may not
-// impersonate account: ignoreFields of RBAC's own kinds make another object than was checked.
+// Clients returns the clients for applying m once [Executor.Check] has allowed that. What may grant rights is written as account in
+// any case: what the object becomes, the API server alone knows and checks. It refuses an agent that may not impersonate account.
 func (e *Executor[K]) Clients(ctx context.Context, account Account, m *strategy.Manifest) (apply.Clients, error) {
-	allowed, err := e.mayImpersonate(ctx, account)
-	switch {
-	case err != nil:
-		return apply.Clients{}, err
-	case allowed && (Escalates(m.Ref) || m.Ref.Group == openShiftGroup): // the API server must check all writes
+	if Escalates(m.Ref) || m.Ref.Group == openShiftGroup {
 		return apply.Clients{Client: e.as(account)}, nil
-	case allowed:
-		return apply.Clients{Client: e.as(account), Creator: func(ctx context.Context) (rest.Interface, error) {
-			return e.creator(ctx, account, m.Ref)
-		}}, nil
-	case m.Ref.Group == openShiftGroup:
-		return apply.Clients{}, fmt.Errorf("%s may grant rights, which only the API server can check as the executor %s; "+
-			"give the agent the verb impersonate on serviceaccounts", m.Ref, account)
-	case Escalates(m.Ref) && m.Ignored != nil && m.Ignored.Fields != nil:
-		return apply.Clients{}, &ignore.Error{Err: fmt.Errorf("%s grants rights, so that ignoreFields need a check by the API server of what is written as the executor %s; "+
-			"give the agent the verb impersonate on serviceaccounts, or remove ignoreFields", m.Ref, account)}
-	case Escalates(m.Ref) && m.Strategy != workv1.UpdateStrategyTypeCreateOnly: // which leaves the content of what exists
-		return apply.Clients{Verify: func(next *unstructured.Unstructured) error {
-			if grantsAsDeclared(m, next) {
-				return nil
-			}
-			return fmt.Errorf("%s has rules that its manifest does not declare, which only the API server can check as the executor %s; "+
-				"give the agent the verb impersonate on serviceaccounts, or declare all rules in the manifest", m.Ref, account)
-		}}, nil
-	default:
-		return apply.Clients{}, nil
 	}
-}
-
-// grantsAsDeclared reports whether next, which a role is to become, grants what its manifest declares, which [Executor.Check] has
-// checked. A manifest may leave out fields, which next then has from the live object. That of a binding cannot leave out
-// the role, which is never changed, and whoever may bind that chooses the subjects.
-func grantsAsDeclared(m *strategy.Manifest, next *unstructured.Unstructured) bool {
-	if m.Ref.Resource != "roles" && m.Ref.Resource != "clusterroles" {
-		return true
+	allowed, err := e.mayImpersonate(ctx, account)
+	if err != nil || !allowed {
+		return apply.Clients{}, err
 	}
-	declared, err := grantsOf(m.Desired)
-	written, errWritten := grantsOf(next)
-	if err != nil || errWritten != nil {
-		return false
-	}
-	if m.Ref.Resource == "clusterroles" && aggregates(declared) {
-		return true // only who has all rights may create it; a controller writes the rules
-	}
-	return !aggregates(written) && equality.Semantic.DeepEqual(declared.Rules, written.Rules)
-}
-
-// grantsOf returns the fields of a Role or ClusterRole that grant rights.
-func grantsOf(role *unstructured.Unstructured) (grants rbacv1.ClusterRole, err error) {
-	fields := map[string]any{"rules": role.Object["rules"], "aggregationRule": role.Object["aggregationRule"]}
-	err = runtime.DefaultUnstructuredConverter.FromUnstructured(fields, &grants)
-	return grants, err
-}
-
-func aggregates(role rbacv1.ClusterRole) bool {
-	return role.AggregationRule != nil && len(role.AggregationRule.ClusterRoleSelectors) > 0
+	return apply.Clients{Client: e.as(account), Creator: func(ctx context.Context) (rest.Interface, error) {
+		return e.creator(ctx, account, m.Ref)
+	}}, nil
 }
 
 // creator returns the client that creates ref. The authorizer does not know the name of an object
@@ -193,7 +140,7 @@ func (e *Executor[K]) mayImpersonate(ctx context.Context, account Account) (bool
 
 // Refused returns the error to report for one of a request that Client or Clients made as account:
 // a [*DeniedError] if the object would grant rights that the account does not have. If the agent may
-// not impersonate account any more, it is asked again before the next request.
+// not impersonate account (any more), that is asked again before the next request.
 func (e *Executor[K]) Refused(account Account, ref object.Ref, err error) error {
 	var known *DeniedError
 	switch {
@@ -204,6 +151,7 @@ func (e *Executor[K]) Refused(account Account, ref object.Ref, err error) error 
 			state.impersonation.until = time.Now()
 		}
 		e.mu.Unlock()
+		return fmt.Errorf("%w; give the agent the verb impersonate on serviceaccounts", err)
 	case Escalates(ref) && apierrors.IsForbidden(err) && (strings.Contains(err.Error(), "is attempting to grant RBAC permissions not currently held") ||
 		strings.Contains(err.Error(), "to use the aggregationRule")):
 		return &DeniedError{Account: account, Ref: ref, Verb: "update", Escalation: true, Reason: err.Error()}

@@ -85,11 +85,7 @@ func (e *Executor[K]) tryCreate(ctx context.Context, account Account, ref object
 	switch {
 	case err == nil || apierrors.IsAlreadyExists(err):
 		return decision{}, nil
-	case cannotImpersonate(err):
-		// The agent, not the account, lacks a right; see docs/executor.md.
-		return decision{}, fmt.Errorf("try to create %s as the executor %s: the agent may not impersonate it; "+
-			"give the agent the verb impersonate on serviceaccounts: %w", ref, account, err)
-	case apierrors.IsForbidden(err):
+	case apierrors.IsForbidden(err) && !cannotImpersonate(err):
 		return decision{denied: "create", reason: err.Error()}, nil
 	}
 	return decision{}, err

@@ -193,9 +193,6 @@ type Clients struct {
 	Client rest.Interface
 	// Creator returns the client that creates the object. Nil: Client does.
 	Creator func(context.Context) (rest.Interface, error)
-	// Verify returns an error if an object that exists must not become next. Of an apply, next is the live object with the top-level
-	// fields of the manifest in place of its own. Nil: it may become anything.
-	Verify func(next *unstructured.Unstructured) error
 }
 
 // Apply makes the cluster hold what the manifests declare, rank after rank, those of one rank in
@@ -258,7 +255,6 @@ func (a *Applier) prepare(ctx context.Context, i int, m *strategy.Manifest, opti
 				return t.failed(err)
 			}
 			t.requests.use(clients)
-			t.verify = clients.Verify
 			return t.run(ctx, step)
 		}
 	case step.Err != nil:

@@ -3,7 +3,6 @@ package apply
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -26,7 +25,6 @@ type task struct {
 	state           plan.State
 	detectConflicts bool // the object is read before it is repaired
 	requests        requests
-	verify          func(next *unstructured.Unstructured) error // see Clients
 }
 
 // begin plans the first step of manifest i from memory.
@@ -93,7 +91,7 @@ func (t *task) run(ctx context.Context, step plan.Step) Outcome {
 		case err != nil:
 		case step.Verb == plan.Keep:
 			return t.kept()
-		case step.Verb == plan.Read, t.mustKnow(step):
+		case step.Verb == plan.Read:
 			err = t.read(ctx)
 		case step.Verb == plan.Recreate:
 			err = t.recreate(ctx, step.Object)
@@ -137,44 +135,12 @@ func (t *task) write(ctx context.Context, step plan.Step, retry bool) (*Outcome,
 		}
 		return nil, nil
 	}
-	if err := t.verified(step); err != nil {
-		return nil, err
-	}
 	answer, err := t.requests.write(ctx, step.Verb, step.Object, t.state.Force)
 	if err != nil {
 		return t.recover(ctx, step, err, retry)
 	}
 	outcome := t.written(ctx, step, answer)
 	return &outcome, nil
-}
-
-// mustKnow reports whether the object must be read before an apply, which says nothing about the fields that it leaves.
-func (t *task) mustKnow(step plan.Step) bool {
-	return t.verify != nil && step.Verb == plan.Apply && t.state.Live.State != object.Present && !t.state.Complete
-}
-
-// verified returns an error if the object must not become what a step makes of it. An apply is then for this version of the object.
-func (t *task) verified(step plan.Step) error {
-	live := t.state.Live
-	switch {
-	case t.verify == nil || live.State != object.Present:
-		return nil
-	case step.Verb == plan.Update:
-		return t.verify(step.Object)
-	case step.Verb != plan.Apply:
-		return nil
-	}
-	next := &unstructured.Unstructured{Object: maps.Clone(live.Object.Object)}
-	for key, value := range step.Object.Object {
-		if value != nil {
-			next.Object[key] = value
-		}
-	}
-	step.Object.SetUID(live.Object.GetUID())
-	if step.Object.GetResourceVersion() == "" {
-		step.Object.SetResourceVersion(live.Object.GetResourceVersion())
-	}
-	return t.verify(next)
 }
 
 // recover handles a failed write. It returns the error if nothing can be done about it.
