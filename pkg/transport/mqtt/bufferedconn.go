@@ -2,7 +2,6 @@ package mqtt
 
 import (
 	"bufio"
-	"context"
 	"fmt"
 	"net"
 	"sync"
@@ -14,7 +13,7 @@ const (
 	readBuffer     = 16 << 10
 	writeChunk     = 64 << 10
 	writeTimeout   = 30 * time.Second       // after which the connection is considered lost
-	closingTimeout = 250 * time.Millisecond // for the writes of a connection whose context has ended
+	closingTimeout = 250 * time.Millisecond // see limitWrites
 	reasonTimeout  = time.Second            // for reading the broker's DISCONNECT after a failed write
 )
 
@@ -34,14 +33,6 @@ type bufferedConn struct {
 	writeDeadline atomic.Pointer[time.Time] // of all writes, once set
 
 	closing sync.Once
-	stop    func() bool // releases the watch on the context
-}
-
-// newBufferedConn returns a bufferedConn whose writes fail closingTimeout after ctx has ended.
-func newBufferedConn(ctx context.Context, raw, secured net.Conn, note func(error)) *bufferedConn {
-	c := &bufferedConn{Conn: secured, raw: raw, reader: bufio.NewReaderSize(secured, readBuffer), onError: note}
-	c.stop = context.AfterFunc(ctx, c.limitWrites)
-	return c
 }
 
 // Read implements [net.Conn].
@@ -101,7 +92,7 @@ func (c *bufferedConn) setWriteDeadline() {
 	}
 }
 
-// limitWrites sets the deadline of all writes, including the one in progress.
+// limitWrites makes all writes, including the one in progress, fail after closingTimeout.
 func (c *bufferedConn) limitWrites() {
 	last := time.Now().Add(closingTimeout)
 	c.writeDeadline.Store(&last)
@@ -121,7 +112,6 @@ func (c *bufferedConn) batch(write func()) {
 func (c *bufferedConn) Close() error {
 	var err error
 	c.closing.Do(func() {
-		c.stop()
 		if c.writeDeadline.Load() != nil {
 			err = c.raw.Close() // closing TLS may take seconds
 			return

@@ -1,18 +1,14 @@
 package mqtt
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net"
-	"sync"
-	"time"
 
 	cloudevents "github.com/cloudevents/sdk-go/v2/event"
 	"github.com/eclipse/paho.golang/packets"
 	"github.com/eclipse/paho.golang/paho"
-	"k8s.io/utils/ptr"
 
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/transport/config"
@@ -20,14 +16,7 @@ import (
 
 // Conn is one connection to a broker, for tools that look at it: it is not restored when it is lost,
 // starts with a clean session, and leaves none. Its methods are safe for concurrent use.
-type Conn struct {
-	client *paho.Client
-	limit  int
-	lost   chan struct{}
-
-	mu     sync.Mutex
-	reason error
-}
+type Conn struct{ *connection }
 
 // Received is a message that a [Conn] received.
 type Received struct {
@@ -41,101 +30,52 @@ type Received struct {
 // the broker has the reason code that it gave; see [Advice].
 func Dial(ctx context.Context, broker config.Config, clientID string, received func(Received)) (*Conn, error) {
 	broker = broker.WithDefaults()
-	dialed, err := dial(ctx, broker, endpoint{})
+	packet, err := connectPacket(broker, clientID)
 	if err != nil {
 		return nil, err
 	}
-	c := &Conn{lost: make(chan struct{})}
-	c.client = paho.NewClient(paho.ClientConfig{
-		ClientID: clientID, Conn: newBufferedConn(context.WithoutCancel(ctx), dialed.raw, dialed.secured, c.end), PacketTimeout: broker.DialTimeout,
-		OnServerDisconnect: func(d *paho.Disconnect) {
-			c.end(&refusedError{d.ReasonCode, d.Properties.ReasonString})
-		},
-		OnClientError: c.end,
-		OnPublishReceived: []func(paho.PublishReceived) (bool, error){func(p paho.PublishReceived) (bool, error) {
-			if received != nil {
-				m := Received{Size: packetSize(p.Packet), Message: transport.Message{Topic: p.Packet.Topic, Ack: func() {}}}
-				m.Event, m.Err = decode(ctx, p.Packet)
-				received(m)
-			}
-			return true, nil
-		}},
-	})
-	if err := c.connect(ctx, broker, clientID); err != nil {
-		_ = dialed.raw.Close() // the connection is of no use
+	packet.CleanStart = true
+	connectCtx, cancel := context.WithTimeout(ctx, broker.DialTimeout)
+	defer cancel()
+	dialed, err := dial(connectCtx, broker, endpoint{})
+	if err != nil {
 		return nil, err
 	}
-	return c, nil
-}
-
-func (c *Conn) connect(ctx context.Context, broker config.Config, clientID string) error {
-	packet := &paho.Connect{
-		ClientID: clientID, CleanStart: true, KeepAlive: uint16(broker.KeepAlive / time.Second),
-		Properties: &paho.ConnectProperties{},
-	}
-	if err := configure(packet, broker); err != nil {
-		return err
-	}
-	answer, err := c.client.Connect(ctx, packet)
-	switch {
-	case answer != nil && answer.ReasonCode >= 0x80:
-		return &refusedError{answer.ReasonCode, answer.Properties.ReasonString}
-	case err != nil:
-		return connectError(cmp.Or(c.Err(), err))
-	}
-	c.limit = int(ptr.Deref(answer.Properties.MaximumPacketSize, 0))
-	return nil
-}
-
-// configure sets what the configuration says of a CONNECT packet.
-func configure(p *paho.Connect, broker config.Config) error {
-	if broker.Username != "" {
-		secret, err := broker.ReadPassword()
-		if err != nil {
-			return err
+	c, err := connect(connectCtx, dialed, packet, broker.DialTimeout, func(c *connection, p *paho.Publish) {
+		if received != nil {
+			m := Received{Size: packetSize(p), Message: transport.Message{Topic: p.Topic, Ack: func() {}}}
+			m.Event, m.Err = decode(ctx, p)
+			received(m)
 		}
-		p.UsernameFlag, p.Username = true, broker.Username
-		p.PasswordFlag, p.Password = secret != "", []byte(secret)
+		if p.QoS > 0 {
+			c.session.window.add(p.PacketID, p.QoS)()
+		}
+	})
+	if err != nil {
+		return nil, connectError(err)
 	}
-	p.Properties.ReceiveMaximum = &broker.ReceiveMaximum
-	p.Properties.MaximumPacketSize = &broker.MaximumPacketSize
-	p.Properties.RequestProblemInfo = true
-	return nil
-}
-
-// end records why the connection has ended; the first reason counts.
-func (c *Conn) end(reason error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.reason == nil {
-		c.reason = reason
-		close(c.lost)
-	}
+	go c.session.sendAcks()
+	return &Conn{c}, nil
 }
 
 // Limit returns the maximum packet size in bytes that the broker announced, 0 for none.
 func (c *Conn) Limit() int { return c.limit }
 
 // Done is closed when the connection has ended.
-func (c *Conn) Done() <-chan struct{} { return c.lost }
+func (c *Conn) Done() <-chan struct{} { return c.session.lost }
 
 // Err returns why the connection has ended, nil while it has not.
 func (c *Conn) Err() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.reason
+	if !c.session.isLost() {
+		return nil
+	}
+	return c.session.lossReason()
 }
 
 // Subscribe subscribes to a filter. It returns an error if the broker refuses it.
 func (c *Conn) Subscribe(ctx context.Context, filter string, qos byte) error {
-	answer, err := c.client.Subscribe(ctx, &paho.Subscribe{Subscriptions: []paho.SubscribeOptions{{Topic: filter, QoS: qos}}})
-	switch {
-	case answer != nil && len(answer.Reasons) == 1 && answer.Reasons[0] >= 0x80:
-		return fmt.Errorf("subscribe to %s: %w", filter, &refusedError{answer.Reasons[0], answer.Properties.ReasonString})
-	case err != nil:
-		return fmt.Errorf("subscribe to %s: %w", filter, errors.Join(err, c.Err()))
-	}
-	return nil
+	_, err := c.subscribe(ctx, qos, filter)
+	return err
 }
 
 // Publish publishes e with QoS 1. heard is false if the broker says that nobody subscribes to the
@@ -145,25 +85,17 @@ func (c *Conn) Publish(ctx context.Context, topic string, e cloudevents.Event) (
 	if err != nil {
 		return false, err
 	}
-	if size := packetSize(packet); c.limit > 0 && size > c.limit {
-		return false, &transport.TooLargeError{Size: size, Limit: c.limit}
+	_, nobody, err := c.publish(ctx, packet)
+	if err != nil {
+		return false, fmt.Errorf("publish to %s: %w", topic, err)
 	}
-	answer, err := c.client.Publish(ctx, packet)
-	switch {
-	case answer != nil && answer.ReasonCode == packets.PubackNotAuthorized:
-		return false, fmt.Errorf("publish to %s: %w", topic, transport.ErrNotAuthorized)
-	case answer != nil && answer.ReasonCode >= 0x80:
-		return false, fmt.Errorf("publish to %s: %w", topic, &refusedError{answer.ReasonCode, answer.Properties.ReasonString})
-	case err != nil:
-		return false, fmt.Errorf("publish to %s: %w", topic, errors.Join(err, c.Err()))
-	}
-	return answer == nil || answer.ReasonCode != packets.PubackNoMatchingSubscribers, nil
+	return !nobody, nil
 }
 
 // Close disconnects.
 func (c *Conn) Close() {
-	c.end(net.ErrClosed)
-	_ = c.client.Disconnect(&paho.Disconnect{ReasonCode: 0}) // the connection ends either way
+	c.session.setLossReason(net.ErrClosed)
+	_ = c.client.Disconnect(&paho.Disconnect{}) // the connection ends either way
 }
 
 // Advice returns what to do about an error of this package, empty if only waiting helps.

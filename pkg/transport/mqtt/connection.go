@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"sync"
+	"net"
+	"strings"
 	"time"
 
-	"github.com/eclipse/paho.golang/autopaho"
 	"github.com/eclipse/paho.golang/packets"
 	"github.com/eclipse/paho.golang/paho"
+	"k8s.io/utils/ptr"
 
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/transport/config"
@@ -18,7 +18,6 @@ import (
 
 const (
 	subscribeTimeout = 30 * time.Second
-	drainTimeout     = 5 * time.Second
 
 	noRetained = 2 // retain handling: the broker sends no retained messages
 )
@@ -26,186 +25,119 @@ const (
 // connection is a connection to the broker. Its fields are immutable once it is established.
 type connection struct {
 	session  *session
+	client   *paho.Client
 	endpoint endpoint            // that it leads to
 	certs    config.Certificates // of the TLS configuration
+	timeout  time.Duration       // for an answer of the broker
 
-	manager *autopaho.ConnectionManager
-	since   time.Time
-	resumed bool
-	limit   int // maximum packet size of the broker, 0 for none
+	since  time.Time
+	answer *paho.Connack
+	limit  int // maximum packet size of the broker, 0 for none
 }
 
-// serveConnections serves the established connections until ctx ends.
-func (r *runner) serveConnections(ctx context.Context) {
-	for {
-		select {
-		case c := <-r.connections:
-			r.serve(ctx, c)
-		case <-ctx.Done():
-			return
-		}
+// connectPacket returns what the configuration says of a CONNECT packet.
+func connectPacket(broker config.Config, clientID string) (*paho.Connect, error) {
+	p := &paho.Connect{
+		ClientID: clientID, KeepAlive: uint16(broker.KeepAlive / time.Second), Username: broker.Username, UsernameFlag: broker.Username != "",
+		Properties: &paho.ConnectProperties{ReceiveMaximum: &broker.ReceiveMaximum, MaximumPacketSize: &broker.MaximumPacketSize, RequestProblemInfo: true},
 	}
+	if p.UsernameFlag {
+		secret, err := broker.ReadPassword()
+		if err != nil {
+			return nil, err
+		}
+		p.Password, p.PasswordFlag = []byte(secret), secret != ""
+	}
+	return p, nil
 }
 
-// serve subscribes and reports the connection. It returns when the connection is lost and the
-// handler's calls have ended.
-func (r *runner) serve(ctx context.Context, c *connection) {
-	connCtx, lost := context.WithCancel(ctx)
-	defer lost()
-	r.serving.Store(c)
-	defer r.serving.Store(nil)
-	var group, connected sync.WaitGroup
-	group.Go(c.session.sendAcks)
-	group.Go(func() {
-		<-c.session.lost // autopaho disconnects when ctx ends
-		lost()
+// connect sends packet and waits until ctx ends for the broker to accept it. It calls received for each
+// message, not concurrently. timeout is that of the broker's later answers.
+func connect(ctx context.Context, d dialed, packet *paho.Connect, timeout time.Duration, received func(*connection, *paho.Publish)) (*connection, error) {
+	c := &connection{session: newSession(d), endpoint: d.endpoint, certs: d.certs, timeout: timeout}
+	defer context.AfterFunc(ctx, c.session.conn.limitWrites)()
+	c.client = paho.NewClient(paho.ClientConfig{
+		Conn: c.session.conn, Session: c.session, PingHandler: pinger{paho.NewDefaultPinger(), c.session}, PacketTimeout: timeout,
+		OnPublishReceived: []func(paho.PublishReceived) (bool, error){func(p paho.PublishReceived) (bool, error) {
+			received(c, p.Packet)
+			return true, nil
+		}},
 	})
-	subscribed := r.subscribe(connCtx, c)
-	if subscribed {
-		r.reportConnected(connCtx, c, &connected)
-	}
-	<-c.session.lost
-	if subscribed {
-		r.reportLost(ctx, c, &connected)
-	} else if reason := c.session.lossReason(); ctx.Err() == nil && !errors.Is(reason, errCertificates) {
-		r.metrics.failures.WithLabelValues(failureLost).Inc()
-		level, args := r.failures.next("serve", reason)
-		r.cfg.Logger.Log(ctx, level, "connection lost before the subscriptions were granted, reconnecting", args...)
-	}
-	group.Wait()
-}
-
-func (r *runner) reportConnected(ctx context.Context, c *connection, connected *sync.WaitGroup) {
-	r.limit.Store(int64(c.limit))
-	r.current.Store(c)
-	r.metrics.connected.Set(1)
-	r.metrics.connections.Inc()
-	r.failures.reset()
-	r.cfg.Logger.Info("connected to the broker", "brokerHost", c.endpoint.host, "clientID", r.cfg.ClientID,
-		"resumed", c.resumed, "maximumPacketSize", c.limit)
-	if r.handler.Connected != nil {
-		connected.Go(func() { r.handler.Connected(ctx, transport.Connection{Resumed: c.resumed, Limit: c.limit}) })
-	}
-}
-
-// reportLost tells the handler once its call of Connected has returned: that may not even have begun.
-func (r *runner) reportLost(ctx context.Context, c *connection, connected *sync.WaitGroup) {
-	r.current.CompareAndSwap(c, nil)
-	r.metrics.connected.Set(0)
-	reason := c.session.lossReason()
+	answer, err := c.client.Connect(ctx, packet)
 	switch {
-	case ctx.Err() != nil:
-		reason = errStopping
-		r.cfg.Logger.Info("disconnected from the broker", "reason", reason)
-	case errors.Is(reason, errCertificates):
-	default:
-		r.metrics.failures.WithLabelValues(failureLost).Inc()
-		level, args := r.failures.next("connection", reason)
-		r.cfg.Logger.Log(ctx, level, "connection lost, reconnecting", args...)
+	case answer != nil && answer.ReasonCode >= 0x80:
+		return nil, &refusedError{answer.ReasonCode, answer.Properties.ReasonString}
+	case err != nil:
+		return nil, err
 	}
-	connected.Wait()
-	if r.handler.Lost != nil {
-		r.handler.Lost(reason)
-	}
+	c.since, c.answer, c.limit = time.Now(), answer, int(ptr.Deref(answer.Properties.MaximumPacketSize, 0))
+	return c, nil
 }
 
-// subscribe retries until all filters are granted. It returns false if the connection is lost
-// before.
-func (r *runner) subscribe(ctx context.Context, c *connection) bool {
-	if len(r.handler.Subscriptions) == 0 {
-		return !c.session.isLost()
-	}
-	for attempt := 1; ; attempt++ {
-		err := r.subscribeOnce(ctx, c)
-		if err == nil {
-			return !c.session.isLost()
-		}
-		if ctx.Err() != nil || c.session.isLost() {
-			return false
-		}
-		r.metrics.failures.WithLabelValues(failureSubscribe).Inc()
-		level, args := r.failures.next("subscribe", err)
-		r.cfg.Logger.Log(ctx, level, "subscribe failed, retrying", args...)
-		select {
-		case <-time.After(retryDelay(attempt, rand.Float64())):
-		case <-ctx.Done():
-			return false
-		}
-	}
+// pinger is the default pinger of paho. It sets the reason of the loss if the broker does not
+// answer.
+type pinger struct {
+	*paho.DefaultPinger
+	session *session
 }
 
-// subscriptionQoS is the QoS of all subscriptions.
-func (t *Transport) subscriptionQoS() byte { return min(*t.cfg.Broker.SubQoS, 1) }
+// Run sends pings until ctx ends.
+func (p pinger) Run(ctx context.Context, c net.Conn, keepAlive uint16) error {
+	err := p.DefaultPinger.Run(ctx, c, keepAlive)
+	if err != nil {
+		p.session.setLossReason(fmt.Errorf("the broker does not answer pings: %w", err))
+	}
+	return err
+}
 
-func (r *runner) subscribeOnce(ctx context.Context, c *connection) error {
+// subscribe subscribes to filters. It returns the QoS that the broker grants for each, or an error that
+// names those that it refuses.
+func (c *connection) subscribe(ctx context.Context, qos byte, filters ...string) (granted []byte, err error) {
 	ctx, cancel := context.WithTimeout(ctx, subscribeTimeout)
 	defer cancel()
-	qos := r.subscriptionQoS()
 	request := &paho.Subscribe{}
-	for _, filter := range r.handler.Subscriptions {
+	for _, filter := range filters {
 		request.Subscriptions = append(request.Subscriptions, paho.SubscribeOptions{Topic: filter, QoS: qos, RetainHandling: noRetained})
 	}
-	answer, err := c.manager.Subscribe(ctx, request)
-	if answer == nil {
-		return fmt.Errorf("subscribe: %w", err)
-	}
-	var refusals []error
-	for i, code := range answer.Reasons {
-		if i >= len(r.handler.Subscriptions) {
-			break
+	answer, err := c.client.Subscribe(ctx, request)
+	switch {
+	case answer == nil && c.session.isLost():
+		err = fmt.Errorf("%w: %w", transport.ErrNotConnected, c.session.lossReason())
+	case answer != nil && len(answer.Reasons) == len(filters):
+		var refusals []error
+		for i, code := range answer.Reasons {
+			if code >= 0x80 {
+				refusals = append(refusals, fmt.Errorf("subscribe to %q: %w", filters[i], &refusedError{code, answer.Properties.ReasonString}))
+			}
 		}
-		filter := r.handler.Subscriptions[i]
-		switch {
-		case code >= 0x80:
-			refusals = append(refusals, fmt.Errorf("subscribe to %q: %w", filter, &refusedError{code, answer.Properties.ReasonString}))
-		case code < qos:
-			r.cfg.Logger.Warn("subscription granted with QoS 0 only: events can be lost", "filter", filter)
-		}
+		return answer.Reasons, errors.Join(refusals...)
+	case answer != nil:
+		err = errors.New("the broker's answer does not fit")
 	}
-	return errors.Join(refusals...)
+	return nil, fmt.Errorf("subscribe to %q: %w", strings.Join(filters, ", "), err)
 }
 
-// disconnect ends the connection for this reason, once the publishes in flight are acknowledged.
-func (r *runner) disconnect(ctx context.Context, c *connection, reason error) {
-	r.serving.CompareAndSwap(c, nil)
-	r.current.CompareAndSwap(c, nil)
-	ctx, cancel := context.WithTimeout(ctx, drainTimeout)
-	defer cancel()
-	c.session.drain(ctx)
-	c.session.setLossReason(reason)
-	packet := packets.Disconnect{Properties: &packets.Properties{}}
-	_, _ = packet.WriteTo(c.session.conn) // the connection ends anyway
-	_ = c.session.conn.Close()
-}
-
-// watchCertificates reconnects when the certificate files have changed and are valid, until ctx
-// ends. A connection whose subscriptions are refused is watched too: it may be for its certificate.
-func (r *runner) watchCertificates(ctx context.Context) {
-	ticker := time.NewTicker(r.cfg.ReloadInterval)
-	defer ticker.Stop()
-	var failures failureLog // separate, since the connection works meanwhile
-	for {
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-			return
-		}
-		c := r.serving.Load()
-		if c == nil || c.session.isLost() {
-			continue
-		}
-		certs, err := r.cfg.Broker.Certificates()
-		if err == nil && !certs.Equal(c.certs) {
-			_, err = r.cfg.Broker.TLSConfig(c.endpoint.host, certs)
-		}
-		switch {
-		case err != nil:
-			level, args := failures.next("reload", err)
-			r.cfg.Logger.Log(ctx, level, "certificate reload failed, keeping the current certificates", args...)
-		case !certs.Equal(c.certs):
-			failures.reset()
-			r.cfg.Logger.Info("certificate files have changed, reconnecting")
-			r.disconnect(ctx, c, errCertificates)
-		}
+// publish publishes packet. It returns its size, and whether the broker said that no client subscribes to the
+// topic.
+func (c *connection) publish(ctx context.Context, packet *paho.Publish) (size int, nobody bool, err error) {
+	size = packetSize(packet)
+	if c.limit > 0 && size > c.limit {
+		return size, false, &transport.TooLargeError{Size: size, Limit: c.limit}
 	}
+	answer, err := c.client.Publish(ctx, packet)
+	switch {
+	case err == nil:
+		return size, answer != nil && answer.ReasonCode == packets.PubackNoMatchingSubscribers, nil
+	case answer != nil && answer.ReasonCode == packets.PubackNotAuthorized:
+		err = transport.ErrNotAuthorized
+	case answer != nil:
+		err = &refusedError{answer.ReasonCode, answer.Properties.ReasonString}
+	case ctx.Err() != nil:
+		err = ctx.Err()
+	case c.session.isLost():
+		err = fmt.Errorf("%w: the connection was lost before the broker acknowledged the event: %w", transport.ErrNotConnected, c.session.lossReason())
+	case errors.Is(err, context.DeadlineExceeded):
+		err = fmt.Errorf("the broker did not acknowledge the event within %s", c.timeout)
+	}
+	return size, false, err
 }

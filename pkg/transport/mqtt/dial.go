@@ -40,8 +40,6 @@ type dialed struct {
 // dial connects with the current certificates to any endpoint of the broker, which are tried in random
 // order. last is the one of the previous connection, which comes last; it may be empty.
 func dial(ctx context.Context, broker config.Config, last endpoint) (dialed, error) {
-	ctx, cancel := context.WithTimeout(ctx, broker.DialTimeout)
-	defer cancel()
 	var certs config.Certificates
 	if broker.UsesTLS() {
 		var err error

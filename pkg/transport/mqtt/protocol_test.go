@@ -253,3 +253,37 @@ func TestNewRefuses(t *testing.T) {
 		}
 	}
 }
+
+// A Conn acknowledges what it receives, and says why it has ended.
+func TestConn(t *testing.T) {
+	b := startFake(t)
+	dialed, topics := make(chan *mqtt.Conn, 1), make(chan string, 1)
+	go func() {
+		c, err := mqtt.Dial(context.Background(), brokerAt(b.addr), "workctl", func(m mqtt.Received) { topics <- m.Topic })
+		if err != nil {
+			t.Error(err)
+		}
+		dialed <- c
+	}()
+	conn := b.accept(t, &packets.Connack{})
+	c := kit.Receive(t, "the connection", dialed)
+	if err := c.Err(); err != nil {
+		t.Errorf("while it is connected, its error is %v", err)
+	}
+	conn.publish(7, topic, "{}", eventProperties("one"))
+	if got := kit.Receive(t, "the message", topics); got != topic {
+		t.Errorf("received on %s", got)
+	}
+	if p := read[*packets.Puback](conn); p.PacketID != 7 {
+		t.Errorf("acknowledged %s", p)
+	}
+	conn.disconnect(0x8B)
+	kit.Receive(t, "the end", c.Done())
+	if err := c.Err(); err == nil || !strings.Contains(err.Error(), "0x8B: server shutting down") {
+		t.Errorf("it ended with %v", err)
+	}
+	if _, err := c.Publish(context.Background(), topic, transporttest.Event("late", 64)); !errors.Is(err, transport.ErrNotConnected) {
+		t.Errorf("publish after the end gives %v", err)
+	}
+	c.Close()
+}

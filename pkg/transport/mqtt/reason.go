@@ -13,7 +13,6 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/eclipse/paho.golang/autopaho"
 	"github.com/eclipse/paho.golang/packets"
 
 	"github.com/workwire/workwire/pkg/transport"
@@ -106,13 +105,10 @@ var errNoAnswer = errors.New("the broker closed the connection without an answer
 
 // connectError returns the reason of a failed attempt to connect.
 func connectError(err error) error {
-	var refused *autopaho.ConnackError
 	var through *proxy.Error
 	switch {
 	case errors.As(err, &through):
 		return err
-	case errors.As(err, &refused):
-		return &refusedError{code: refused.ReasonCode, text: refused.Reason}
 	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET):
 		return fmt.Errorf("%w: %w", errNoAnswer, err)
 	default:

@@ -7,16 +7,12 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net"
-	"net/url"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	"github.com/eclipse/paho.golang/autopaho"
 	"github.com/eclipse/paho.golang/packets"
 	"github.com/eclipse/paho.golang/paho"
-	"k8s.io/utils/ptr"
 
 	"github.com/workwire/workwire/pkg/runtime/serve"
 	"github.com/workwire/workwire/pkg/transport"
@@ -28,18 +24,15 @@ var (
 	errCertificates = errors.New("certificate files have changed")
 )
 
-// runner is the state of one Run. The goroutine of autopaho connects, one goroutine serves the
-// established connections one after the other, and one watches the certificate files.
+// drainTimeout is how long a connection that is replaced may wait for the broker's answers.
+const drainTimeout = 5 * time.Second
+
+// runner is the state of one Run, which one goroutine connects and serves.
 type runner struct {
 	*Transport
 	handler  transport.Handler
-	sessions sessionManager
-
-	dialed      atomic.Pointer[connection] // the latest; set by the goroutine of autopaho
-	connections chan *connection           // established ones
-	serving     atomic.Pointer[connection] // the established one, also before its subscriptions are granted; else nil
-	backoff     reconnectBackoff           // owned by the goroutine of autopaho
-
+	last     endpoint // of the latest connection, also if the broker refused it
+	backoff  reconnectBackoff
 	failures failureLog
 }
 
@@ -52,22 +45,23 @@ func (t *Transport) Run(ctx context.Context, h transport.Handler) error {
 		return errors.New("mqtt transport: Run must be called once: create another transport with New")
 	}
 	t.logWarnings()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	r := &runner{Transport: t, handler: h, connections: make(chan *connection), backoff: reconnectBackoff{attempt: -1, several: len(t.cfg.Broker.Addresses()) > 1}}
-	manager, err := autopaho.NewConnection(ctx, r.clientConfig(ctx))
-	if err != nil {
-		return fmt.Errorf("mqtt transport: %w", err)
+	r := &runner{Transport: t, handler: h, backoff: reconnectBackoff{attempt: -1, several: len(t.cfg.Broker.Addresses()) > 1}}
+	for {
+		select {
+		case <-time.After(r.backoff.nextDelay(time.Now(), rand.Float64())):
+		case <-ctx.Done():
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		c, err := r.connect(ctx)
+		switch {
+		case err == nil:
+			r.serve(ctx, c)
+		case ctx.Err() == nil:
+			r.connectFailed(err)
+		}
 	}
-	var group sync.WaitGroup
-	group.Go(func() { r.serveConnections(ctx) })
-	if b := t.cfg.Broker; b.CA.Changes() || b.ClientCert.Changes() || b.ClientKey.Changes() {
-		group.Go(func() { r.watchCertificates(ctx) })
-	}
-	<-manager.Done()
-	cancel()
-	group.Wait()
-	return nil
 }
 
 // logWarnings logs settings that are valid and probably not intended.
@@ -90,75 +84,41 @@ func (t *Transport) logWarnings() {
 	}
 }
 
-func (r *runner) clientConfig(ctx context.Context) autopaho.ClientConfig {
+func (r *runner) connect(ctx context.Context) (*connection, error) {
 	broker := r.cfg.Broker
-	first, _ := config.ParseAddress(broker.Addresses()[0]) // validated by New
-	return autopaho.ClientConfig{
-		// Only used in errors: dial connects.
-		ServerUrls:            []*url.URL{{Scheme: "mqtt", Host: first.Host}},
-		KeepAlive:             uint16(broker.KeepAlive / time.Second),
-		SessionExpiryInterval: uint32(broker.SessionExpiry / time.Second),
-		ConnectTimeout:        broker.DialTimeout,
-		ReconnectBackoff:      func(int) time.Duration { return r.backoff.nextDelay(time.Now(), rand.Float64()) },
-		AttemptConnection: func(ctx context.Context, _ autopaho.ClientConfig, _ *url.URL) (net.Conn, error) {
-			return r.dial(ctx)
-		},
-		ConnectPacketBuilder: func(p *paho.Connect, _ *url.URL) (*paho.Connect, error) { return r.connectPacket(ctx, p) },
-		OnConnectError:       r.connectFailed,
-		OnConnectionUp: func(manager *autopaho.ConnectionManager, answer *paho.Connack) {
-			r.connectionUp(ctx, manager, answer)
-		},
-		OnConnectionDown: r.connectionDown,
-		ClientConfig: paho.ClientConfig{
-			ClientID:      r.cfg.ClientID,
-			Session:       &r.sessions,
-			PingHandler:   pinger{paho.NewDefaultPinger()},
-			PacketTimeout: confirmTimeout,
-			OnPublishReceived: []func(paho.PublishReceived) (bool, error){func(p paho.PublishReceived) (bool, error) {
-				r.received(ctx, p.Packet)
-				return true, nil
-			}},
-		},
-	}
-}
-
-// pinger is the default pinger of paho. It sets the reason of the loss if the broker does not
-// answer.
-type pinger struct{ *paho.DefaultPinger }
-
-// Run sends pings until ctx ends.
-func (p pinger) Run(ctx context.Context, c net.Conn, keepAlive uint16) error {
-	err := p.DefaultPinger.Run(ctx, c, keepAlive)
-	if c, ok := c.(*bufferedConn); ok && err != nil {
-		c.onError(fmt.Errorf("the broker does not answer pings: %w", err))
-	}
-	return err
-}
-
-func (r *runner) dial(ctx context.Context) (net.Conn, error) {
-	var last endpoint // which has ended the connection, or refused it
-	if c := r.dialed.Load(); c != nil {
-		last = c.endpoint
-	}
-	dialed, err := dial(ctx, r.cfg.Broker, last)
+	packet, err := r.connectPacket(ctx)
 	if err != nil {
 		return nil, err
 	}
+	connectCtx, cancel := context.WithTimeout(ctx, broker.DialTimeout)
+	defer cancel()
+	dialed, err := dial(connectCtx, broker, r.last)
+	if err != nil {
+		return nil, err
+	}
+	r.last = dialed.endpoint
 	if start, end, ok := dialed.certs.Validity(); ok {
 		r.metrics.certificateStart.Set(float64(start.Unix()))
 		r.metrics.certificateEnd.Set(float64(end.Unix()))
 	}
-	s := newSession()
-	s.conn = newBufferedConn(ctx, dialed.raw, dialed.secured, s.setLossReason)
-	r.sessions.current.Store(s)
-	r.dialed.Store(&connection{session: s, endpoint: dialed.endpoint, certs: dialed.certs})
-	return s.conn, nil
-}
-
-func (r *runner) connectPacket(ctx context.Context, p *paho.Connect) (*paho.Connect, error) {
-	if err := configure(p, r.cfg.Broker); err != nil {
+	c, err := connect(connectCtx, dialed, packet, confirmTimeout, func(c *connection, p *paho.Publish) { r.received(ctx, c, p) })
+	if err != nil {
 		return nil, err
 	}
+	requested, granted := *packet.Properties.SessionExpiryInterval, c.answer.Properties.SessionExpiryInterval
+	if granted != nil && *granted < requested && requested > 1 { // nobody relies on a second
+		r.cfg.Logger.Warn("the broker keeps sessions for a shorter time than requested and drops events for this client after that",
+			"requested", broker.SessionExpiry, "granted", time.Duration(*granted)*time.Second)
+	}
+	return c, nil
+}
+
+func (r *runner) connectPacket(ctx context.Context) (*paho.Connect, error) {
+	p, err := connectPacket(r.cfg.Broker, r.cfg.ClientID)
+	if err != nil {
+		return nil, err
+	}
+	p.Properties.SessionExpiryInterval = new(uint32(r.cfg.Broker.SessionExpiry / time.Second))
 	if r.handler.Will == nil {
 		return p, nil
 	}
@@ -182,36 +142,147 @@ func (r *runner) connectFailed(err error) {
 	r.cfg.Logger.Log(context.Background(), level, "connect failed, retrying", append(args, "brokerHost", r.cfg.Broker.BrokerHost)...)
 }
 
-// connectionUp passes the connection to serveConnections. It blocks autopaho until the previous
-// connection has ended.
-func (r *runner) connectionUp(ctx context.Context, manager *autopaho.ConnectionManager, answer *paho.Connack) {
-	c := r.dialed.Load()
-	c.manager, c.since, c.resumed = manager, time.Now(), answer.SessionPresent
-	c.limit = int(ptr.Deref(answer.Properties.MaximumPacketSize, 0))
-	requested, granted := uint32(r.cfg.Broker.SessionExpiry/time.Second), answer.Properties.SessionExpiryInterval
-	if granted != nil && *granted < requested && requested > 1 { // nobody relies on a second
-		r.cfg.Logger.Warn("the broker keeps sessions for a shorter time than requested and drops events for this client after that",
-			"requested", r.cfg.Broker.SessionExpiry, "granted", time.Duration(*granted)*time.Second)
+// serve subscribes and reports the connection, and ends it when ctx ends. It returns when the connection is
+// lost and the handler's calls have ended.
+func (r *runner) serve(ctx context.Context, c *connection) {
+	connCtx, lost := context.WithCancel(ctx)
+	defer lost()
+	var group, connected sync.WaitGroup
+	group.Go(c.session.sendAcks)
+	group.Go(func() {
+		select {
+		case <-c.session.lost:
+		case <-ctx.Done():
+			c.session.conn.limitWrites()
+			_ = c.client.Disconnect(&paho.Disconnect{}) // the connection ends either way
+		}
+		lost()
+	})
+	if b := r.cfg.Broker; b.CA.Changes() || b.ClientCert.Changes() || b.ClientKey.Changes() {
+		group.Go(func() { r.watchCertificates(connCtx, c) })
 	}
-	select {
-	case r.connections <- c:
-	case <-ctx.Done():
+	subscribed := r.subscribe(connCtx, c)
+	if subscribed {
+		r.reportConnected(connCtx, c, &connected)
 	}
-}
-
-// connectionDown is called when an established connection has ended.
-func (r *runner) connectionDown() (reconnect bool) {
-	c := r.dialed.Load()
+	<-c.session.lost
 	var refused *refusedError
 	takeover := errors.As(c.session.lossReason(), &refused) && refused.code == packets.DisconnectSessionTakenOver
 	r.backoff.connectionLost(time.Since(c.since), takeover)
-	return true
+	if subscribed {
+		r.reportLost(ctx, c, &connected)
+	} else if reason := c.session.lossReason(); ctx.Err() == nil && !errors.Is(reason, errCertificates) {
+		r.metrics.failures.WithLabelValues(failureLost).Inc()
+		level, args := r.failures.next("serve", reason)
+		r.cfg.Logger.Log(ctx, level, "connection lost before the subscriptions were granted, reconnecting", args...)
+	}
+	group.Wait()
+	<-c.client.Done()
+}
+
+func (r *runner) reportConnected(ctx context.Context, c *connection, connected *sync.WaitGroup) {
+	r.limit.Store(int64(c.limit))
+	r.current.Store(c)
+	r.metrics.connected.Set(1)
+	r.metrics.connections.Inc()
+	r.failures.reset()
+	r.cfg.Logger.Info("connected to the broker", "brokerHost", c.endpoint.host, "clientID", r.cfg.ClientID,
+		"resumed", c.answer.SessionPresent, "maximumPacketSize", c.limit)
+	if r.handler.Connected != nil {
+		connected.Go(func() {
+			r.handler.Connected(ctx, transport.Connection{Resumed: c.answer.SessionPresent, Limit: c.limit})
+		})
+	}
+}
+
+// reportLost tells the handler once its call of Connected has returned: that may not even have begun.
+func (r *runner) reportLost(ctx context.Context, c *connection, connected *sync.WaitGroup) {
+	r.current.CompareAndSwap(c, nil)
+	r.metrics.connected.Set(0)
+	reason := c.session.lossReason()
+	switch {
+	case ctx.Err() != nil:
+		reason = errStopping
+		r.cfg.Logger.Info("disconnected from the broker", "reason", reason)
+	case errors.Is(reason, errCertificates):
+	default:
+		r.metrics.failures.WithLabelValues(failureLost).Inc()
+		level, args := r.failures.next("connection", reason)
+		r.cfg.Logger.Log(ctx, level, "connection lost, reconnecting", args...)
+	}
+	connected.Wait()
+	if r.handler.Lost != nil {
+		r.handler.Lost(reason)
+	}
+}
+
+// subscribe retries until all filters are granted. It returns false if the connection is lost
+// before.
+func (r *runner) subscribe(ctx context.Context, c *connection) bool {
+	if len(r.handler.Subscriptions) == 0 {
+		return !c.session.isLost()
+	}
+	for attempt := 1; ; attempt++ {
+		granted, err := c.subscribe(ctx, r.subscriptionQoS(), r.handler.Subscriptions...)
+		if err == nil {
+			for i, qos := range granted {
+				if qos < r.subscriptionQoS() {
+					r.cfg.Logger.Warn("subscription granted with QoS 0 only: events can be lost", "filter", r.handler.Subscriptions[i])
+				}
+			}
+			return !c.session.isLost()
+		}
+		if ctx.Err() != nil || c.session.isLost() {
+			return false
+		}
+		r.metrics.failures.WithLabelValues(failureSubscribe).Inc()
+		level, args := r.failures.next("subscribe", err)
+		r.cfg.Logger.Log(ctx, level, "subscribe failed, retrying", args...)
+		select {
+		case <-time.After(retryDelay(attempt, rand.Float64())):
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// watchCertificates ends the connection when the certificate files have changed and are valid, once the
+// publishes in flight are acknowledged. A connection whose subscriptions are refused is watched too: it
+// may be for its certificate.
+func (r *runner) watchCertificates(ctx context.Context, c *connection) {
+	ticker := time.NewTicker(r.cfg.ReloadInterval)
+	defer ticker.Stop()
+	var failures failureLog // separate, since the connection works meanwhile
+	for {
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
+		}
+		certs, err := r.cfg.Broker.Certificates()
+		if err == nil && !certs.Equal(c.certs) {
+			_, err = r.cfg.Broker.TLSConfig(c.endpoint.host, certs)
+		}
+		switch {
+		case err != nil:
+			level, args := failures.next("reload", err)
+			r.cfg.Logger.Log(ctx, level, "certificate reload failed, keeping the current certificates", args...)
+		case !certs.Equal(c.certs):
+			r.cfg.Logger.Info("certificate files have changed, reconnecting")
+			r.current.CompareAndSwap(c, nil)
+			ctx, cancel := context.WithTimeout(ctx, drainTimeout)
+			defer cancel()
+			c.session.drain(ctx)
+			c.session.setLossReason(errCertificates)
+			_ = c.client.Disconnect(&paho.Disconnect{}) // the connection ends either way
+			return
+		}
+	}
 }
 
 // received is called by paho for each message, not concurrently. paho continues to read meanwhile,
 // up to the receive maximum.
-func (r *runner) received(ctx context.Context, p *paho.Publish) {
-	c := r.dialed.Load()
+func (r *runner) received(ctx context.Context, c *connection, p *paho.Publish) {
 	if c.session.isLost() || ctx.Err() != nil {
 		return // it is not acknowledged and will be delivered again
 	}
@@ -234,20 +305,15 @@ func (r *runner) received(ctx context.Context, p *paho.Publish) {
 }
 
 // failureLog reduces the level of repeated failures.
-type failureLog struct {
-	mu   sync.Mutex
-	last string
-}
+type failureLog struct{ last string }
 
 // next returns the level to log a failed operation with, and its arguments: the error and what to
 // do about it. The level is Debug if the last failure was the same, Error if the user must act, and
 // Warn otherwise.
 func (f *failureLog) next(operation string, err error) (slog.Level, []any) {
-	f.mu.Lock()
 	reason := operation + reasonKey(err)
 	repeated := f.last == reason
 	f.last = reason
-	f.mu.Unlock()
 	level, args := slog.LevelWarn, []any{"error", err}
 	if advice := adviceFor(err); advice != "" {
 		level, args = slog.LevelError, append(args, "advice", advice)
@@ -259,8 +325,4 @@ func (f *failureLog) next(operation string, err error) (slog.Level, []any) {
 }
 
 // reset makes the next failure count as a new one.
-func (f *failureLog) reset() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.last = ""
-}
+func (f *failureLog) reset() { f.last = "" }

@@ -1,12 +1,12 @@
 package mqtt
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"sync"
-	"sync/atomic"
 
 	"github.com/eclipse/paho.golang/packets"
 	"github.com/eclipse/paho.golang/paho/log"
@@ -26,13 +26,15 @@ type session struct {
 	window *ackWindow
 	lost   chan struct{} // closed when the connection is lost
 
+	slots chan struct{} // contains a token per publish in flight; set on CONNACK
+
 	mu      sync.Mutex
-	ended   bool
 	reason  error                    // of the loss; the first one
 	pending map[uint16]pendingPacket // by packet identifier
 	lastID  uint16                   // the last packet identifier
-	slots   chan struct{}            // contains a token per publish in flight; set on CONNACK
 }
+
+var _ pahosession.SessionManager = (*session)(nil)
 
 // pendingPacket is a packet that waits for its answer.
 type pendingPacket struct {
@@ -42,8 +44,10 @@ type pendingPacket struct {
 
 var errLostUnknown = errors.New("connection closed")
 
-func newSession() *session {
-	return &session{window: newAckWindow(), lost: make(chan struct{}), pending: make(map[uint16]pendingPacket)}
+func newSession(d dialed) *session {
+	s := &session{window: newAckWindow(), lost: make(chan struct{}), pending: make(map[uint16]pendingPacket)}
+	s.conn = &bufferedConn{Conn: d.secured, raw: d.raw, reader: bufio.NewReaderSize(d.secured, readBuffer), onError: s.setLossReason}
+	return s
 }
 
 // setLossReason sets the reason of the loss, unless it is set.
@@ -75,38 +79,42 @@ func (s *session) lossReason() error {
 	return s.reason
 }
 
-// setReceiveMaximum limits the number of publishes in flight.
-func (s *session) setReceiveMaximum(receiveMaximum uint16) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// ConAckReceived limits the number of publishes in flight to the broker's receive maximum.
+func (s *session) ConAckReceived(_ io.Writer, _ *packets.Connect, answer *packets.Connack) error {
+	receiveMaximum := ptr.Deref(answer.Properties.ReceiveMaximum, 65535)
+	if receiveMaximum == 0 {
+		return errors.New("the broker announced a receive maximum of 0, which is invalid")
+	}
 	s.slots = make(chan struct{}, receiveMaximum)
+	return nil
 }
 
-// end answers all pending packets with an empty packet, which tells paho that no answer will come.
-func (s *session) end() {
+// ConnectionLost ends the session: it answers all pending packets with an empty packet, which tells paho
+// that no answer will come. disconnect is the broker's DISCONNECT, nil if it sent none.
+func (s *session) ConnectionLost(disconnect *packets.Disconnect) error {
+	if disconnect != nil {
+		s.setLossReason(&refusedError{disconnect.ReasonCode, disconnect.Properties.ReasonString})
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.ended {
-		return
+	if s.isLost() {
+		return nil
 	}
-	s.ended = true
 	close(s.lost)
 	for id, waiting := range s.pending {
 		waiting.answer <- packets.ControlPacket{}
 		delete(s.pending, id)
 	}
+	return nil
 }
 
-// add assigns a packet identifier to p. It guarantees that answer receives a packet. A publish
-// waits until fewer than the receive maximum are in flight.
-func (s *session) add(ctx context.Context, p pahosession.Packet, answer chan<- packets.ControlPacket) error {
+// AddToSession assigns a packet identifier to p, which the broker answers. It guarantees that answer
+// receives a packet. A publish waits until fewer than the receive maximum are in flight.
+func (s *session) AddToSession(ctx context.Context, p pahosession.Packet, answer chan<- packets.ControlPacket) error {
 	publish := p.Type() == packets.PUBLISH
 	if publish {
-		s.mu.Lock()
-		slots := s.slots
-		s.mu.Unlock()
 		select {
-		case slots <- struct{}{}:
+		case s.slots <- struct{}{}:
 		case <-s.lost:
 			return pahosession.ErrNoConnection
 		case <-ctx.Done():
@@ -128,7 +136,7 @@ func (s *session) add(ctx context.Context, p pahosession.Packet, answer chan<- p
 }
 
 func (s *session) nextID() (uint16, error) {
-	if s.ended {
+	if s.isLost() {
 		return 0, pahosession.ErrNoConnection
 	}
 	for range 65535 {
@@ -157,12 +165,9 @@ func (s *session) complete(id uint16, packet packets.ControlPacket) {
 
 // drain waits until no publish is in flight, and prevents new ones.
 func (s *session) drain(ctx context.Context) {
-	s.mu.Lock()
-	slots := s.slots
-	s.mu.Unlock()
-	for range cap(slots) {
+	for range cap(s.slots) {
 		select {
-		case slots <- struct{}{}:
+		case s.slots <- struct{}{}:
 		case <-s.lost:
 			return
 		case <-ctx.Done():
@@ -197,41 +202,8 @@ func (s *session) acknowledge(m unackedMessage) {
 	_, _ = ack.WriteTo(s.conn)
 }
 
-// sessionManager implements the session manager of paho with the session of the current connection.
-type sessionManager struct {
-	current atomic.Pointer[session]
-}
-
-var _ pahosession.SessionManager = (*sessionManager)(nil)
-
-// ConAckReceived implements [pahosession.SessionManager].
-func (m *sessionManager) ConAckReceived(_ io.Writer, _ *packets.Connect, answer *packets.Connack) error {
-	receiveMaximum := ptr.Deref(answer.Properties.ReceiveMaximum, 65535)
-	if receiveMaximum == 0 {
-		return errors.New("the broker announced a receive maximum of 0, which is invalid")
-	}
-	m.current.Load().setReceiveMaximum(receiveMaximum)
-	return nil
-}
-
-// ConnectionLost ends the session. disconnect is the broker's DISCONNECT, nil if it sent none.
-func (m *sessionManager) ConnectionLost(disconnect *packets.Disconnect) error {
-	s := m.current.Load()
-	if disconnect != nil {
-		s.setLossReason(&refusedError{disconnect.ReasonCode, disconnect.Properties.ReasonString})
-	}
-	s.end()
-	return nil
-}
-
-// AddToSession is called before a packet that the broker answers is sent.
-func (m *sessionManager) AddToSession(ctx context.Context, p pahosession.Packet, answer chan<- packets.ControlPacket) error {
-	return m.current.Load().add(ctx, p, answer)
-}
-
 // PacketReceived handles answers and messages of the broker.
-func (m *sessionManager) PacketReceived(p *packets.ControlPacket, messages chan<- *packets.Publish) error {
-	s := m.current.Load()
+func (s *session) PacketReceived(p *packets.ControlPacket, messages chan<- *packets.Publish) error {
 	switch content := p.Content.(type) {
 	case *packets.Puback, *packets.Suback, *packets.Unsuback:
 		s.complete(p.PacketID(), *p)
@@ -249,13 +221,13 @@ func (m *sessionManager) PacketReceived(p *packets.ControlPacket, messages chan<
 }
 
 // Ack does nothing: ackWindow acknowledges messages.
-func (*sessionManager) Ack(*packets.Publish) error { return nil }
+func (*session) Ack(*packets.Publish) error { return nil }
 
 // Close does nothing: a session ends with its connection.
-func (*sessionManager) Close() error { return nil }
+func (*session) Close() error { return nil }
 
 // SetErrorLogger does nothing: errors are returned.
-func (*sessionManager) SetErrorLogger(log.Logger) {}
+func (*session) SetErrorLogger(log.Logger) {}
 
 // SetDebugLogger does nothing.
-func (*sessionManager) SetDebugLogger(log.Logger) {}
+func (*session) SetDebugLogger(log.Logger) {}

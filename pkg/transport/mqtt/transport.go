@@ -1,5 +1,5 @@
 // Package mqtt implements the transport for MQTT 5 brokers (docs/protocol.md, Transport) with
-// autopaho of paho.golang and its CloudEvents binding.
+// paho.golang and its CloudEvents binding.
 //
 //	broker, err := config.Load(path)
 //	...
@@ -19,16 +19,11 @@ package mqtt
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
 
 	cloudevents "github.com/cloudevents/sdk-go/v2/event"
-	"github.com/eclipse/paho.golang/autopaho"
-	"github.com/eclipse/paho.golang/packets"
-	"github.com/eclipse/paho.golang/paho"
-	pahosession "github.com/eclipse/paho.golang/paho/session"
 
 	"github.com/workwire/workwire/pkg/transport"
 )
@@ -93,38 +88,23 @@ func (t *Transport) publish(ctx context.Context, topic string, e *cloudevents.Ev
 	if err != nil {
 		return 0, false, err
 	}
-	size = packetSize(packet)
 	c := t.current.Load()
 	if c == nil {
-		return size, false, transport.ErrNotConnected
+		return 0, false, transport.ErrNotConnected
 	}
-	if c.limit > 0 && size > c.limit {
-		return size, false, &transport.TooLargeError{Size: size, Limit: c.limit}
-	}
-	answer, err := c.manager.Publish(ctx, packet)
-	if err == nil {
-		return size, answer != nil && answer.ReasonCode == packets.PubackNoMatchingSubscribers, nil
-	}
-	return size, false, publishError(ctx, c, answer, err)
+	return c.publish(ctx, packet)
 }
 
-// publishError returns the error of a publish on c that failed with err; answer is the broker's, nil
-// if it sent none.
-func publishError(ctx context.Context, c *connection, answer *paho.PublishResponse, err error) error {
-	switch {
-	case answer != nil && answer.ReasonCode == packets.PubackNotAuthorized:
-		return transport.ErrNotAuthorized
-	case answer != nil:
-		return &refusedError{answer.ReasonCode, answer.Properties.ReasonString}
-	case ctx.Err() != nil:
-		return ctx.Err()
-	case c.session.isLost():
-		return fmt.Errorf("%w: the connection was lost before the broker acknowledged the event: %w", transport.ErrNotConnected, c.session.lossReason())
-	case errors.Is(err, autopaho.ConnectionDownError), errors.Is(err, pahosession.ErrNoConnection):
+// Subscribe subscribes to one more filter on this connection; see [transport.Subscriber].
+func (t *Transport) Subscribe(ctx context.Context, filter string) error {
+	c := t.current.Load()
+	if c == nil {
 		return transport.ErrNotConnected
-	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("the broker did not acknowledge the event within %s", confirmTimeout)
-	default:
-		return err
 	}
+	_, err := c.subscribe(ctx, t.subscriptionQoS(), filter)
+	return err
 }
+
+// subscriptionQoS is the QoS of all subscriptions. RabbitMQ has a queue for each QoS, and that of QoS 0 is
+// lost with its node, and the session with it for as long as the node is.
+func (t *Transport) subscriptionQoS() byte { return min(*t.cfg.Broker.SubQoS, 1) }

@@ -16,7 +16,6 @@ import (
 	"time"
 
 	cloudevents "github.com/cloudevents/sdk-go/v2/event"
-	"github.com/eclipse/paho.golang/autopaho"
 	"github.com/eclipse/paho.golang/packets"
 	"github.com/eclipse/paho.golang/paho"
 	"github.com/google/go-cmp/cmp"
@@ -221,7 +220,7 @@ func TestAdvise(t *testing.T) {
 		{&net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}, "that the broker runs"},
 		{io.EOF, ""},
 		{connectError(io.EOF), "whether that port requires TLS"},
-		{connectError(&autopaho.ConnackError{ReasonCode: 0x85, Err: errors.New("x")}), "give another client id"},
+		{&refusedError{code: 0x85}, "give another client id"},
 	} {
 		got := adviceFor(fmt.Errorf("wrapped: %w", test.err))
 		if !strings.Contains(got, test.want) || test.want == "" && got != "" {
