@@ -180,13 +180,15 @@ func exampleSets() []*workv1alpha1.ManifestWorkReplicaSet {
 		set.Spec.PlacementRefs = []workv1alpha1.LocalPlacementReference{{Name: "all-prod", RolloutStrategy: clusterv1alpha1.RolloutStrategy{Type: clusterv1alpha1.Progressive}}}
 		set.Status.Summary = workv1alpha1.ManifestWorkReplicaSetSummary{Total: 500, Applied: 500, Available: 500}
 		rolledOut := condition(workv1alpha1.ManifestWorkReplicaSetConditionPlacementRolledOut, yes, 0, workv1alpha1.ReasonComplete, "")
+		ready := condition(workv1alpha1.ManifestWorkReplicaSetConditionReady, yes, 4, workv1alpha1.ReasonComplete, "500 of 500 clusters succeeded")
 		if name == "shop" {
 			set.Status.Summary = workv1alpha1.ManifestWorkReplicaSetSummary{Total: 120, Applied: 118, Available: 119, Progressing: 19, Degraded: 1}
 			rolledOut = condition(workv1alpha1.ManifestWorkReplicaSetConditionPlacementRolledOut, no, 0, workv1alpha1.ReasonProgressing,
 				"stopped at cluster-0034: Deployment shop/web: 0 of 3 pods are scheduled")
+			ready = condition(workv1alpha1.ManifestWorkReplicaSetConditionReady, no, 4, workv1alpha1.ReasonStopped, rolledOut.Message)
 		}
 		set.Status.Conditions = []metav1.Condition{condition(workv1alpha1.ManifestWorkReplicaSetConditionPlacementVerified, yes, 0, workv1alpha1.ReasonAsExpected, ""), rolledOut,
-			condition(workv1alpha1.ManifestWorkReplicaSetConditionProgressing, no, 4, workv1alpha1.ReasonComplete, "")}
+			condition(workv1alpha1.ManifestWorkReplicaSetConditionProgressing, no, 4, workv1alpha1.ReasonComplete, ""), ready}
 		set.Status.SelectedClusters = 500
 		set.Status.PlacementsSummary = []workv1alpha1.PlacementSummary{{Name: "all-prod", AvailableDecisionGroups: fmt.Sprintf("5 (%d / 500 clusters applied)", set.Status.Summary.Total), Summary: set.Status.Summary}}
 		sets = append(sets, set)

@@ -4,10 +4,12 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+
+	"github.com/workwire/workwire/pkg/workstate"
 )
 
 func TestFilter(t *testing.T) {
-	row := &workRow{Namespace: "c1", Name: "shop", State: stateFailed, Cause: "NotReady", Why: "Deployment web: Unschedulable", Labels: map[string]string{"env": "prod"}}
+	row := &workRow{Namespace: "c1", Name: "shop", State: workstate.PhaseFailed, Cause: "NotReady", Why: "Deployment web: Unschedulable", Labels: map[string]string{"env": "prod"}}
 	for query, want := range map[string]bool{
 		"":                                   true,
 		"state=failed":                       true,

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
 	"github.com/workwire/workwire/pkg/hub/internal/works"
 	"github.com/workwire/workwire/pkg/runtime/version"
 	"github.com/workwire/workwire/pkg/workstate"
@@ -303,8 +304,8 @@ func (d *Dashboard) facts(work *workv1.ManifestWork) workstate.Facts {
 		cluster, ok := d.cfg.Clusters.Get(types.NamespacedName{Name: work.Namespace})
 		facts.Cluster, facts.NoCluster = cluster, !ok
 	}
-	if of := parseSetName(work.Labels[workv1.ReplicaSetLabelKey]); of != nil && d.cfg.ReplicaSets != nil {
-		facts.Set, _ = d.cfg.ReplicaSets.Get(types.NamespacedName{Namespace: of.Namespace, Name: of.Name})
+	if of, ok := workv1alpha1.ParseWorkLabel(work.Labels[workv1.ReplicaSetLabelKey]); ok && d.cfg.ReplicaSets != nil {
+		facts.Set, _ = d.cfg.ReplicaSets.Get(of)
 	}
 	return facts
 }
@@ -347,7 +348,7 @@ func (d *Dashboard) setPage(v *visit) (view, error) {
 		return view{}, errNotFound
 	}
 	sees, err := v.sees()
-	works := d.cfg.Works.OfReplicaSet(key.Namespace + "." + key.Name)
+	works := d.cfg.Works.OfReplicaSet(workv1alpha1.WorkLabel(key))
 	data := newSetView(set, works, sees, parseFilter(v.r.URL.Query(), workStates))
 	data.Revisions, data.Events = v.revisions(set), v.events(set)
 	return view{title: key.Name, nav: "sets", data: data}, err

@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -9,10 +10,11 @@ import (
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
+	"github.com/workwire/workwire/pkg/workstate"
 )
 
 // setStates are all states of replica sets in the order of their ranks.
-var setStates = []state{stateFailed, statePaused, stateDeleting, stateProgressing, stateReady}
+var setStates = []state{workstate.PhaseFailed, workstate.PhasePaused, workstate.PhaseDeleting, workstate.PhaseProgressing, workstate.PhaseReady}
 
 // setRow is a replica set in lists.
 type setRow struct {
@@ -46,45 +48,34 @@ func groupsOf(s *workv1alpha1.PlacementSummary) (groups, clusters int) {
 // setStateOf returns the state of a replica set, since when, and why it is not ready.
 func setStateOf(set *workv1alpha1.ManifestWorkReplicaSet) (state, time.Time, string) {
 	find := func(kind string) *metav1.Condition { return meta.FindStatusCondition(set.Status.Conditions, kind) }
-	if set.DeletionTimestamp != nil {
-		return stateDeleting, set.DeletionTimestamp.Time, "its works are being deleted"
-	}
-	if workv1.IsPaused(set) {
-		return statePaused, time.Time{}, "paused: its rollout stops where it is"
-	}
-	if c := find(workv1alpha1.ManifestWorkReplicaSetConditionPlacementVerified); is(c, metav1.ConditionFalse) {
-		return stateFailed, c.LastTransitionTime.Time, text(c)
-	}
-	for _, kind := range []string{
-		workv1alpha1.ManifestWorkReplicaSetConditionRemovalsHeld, workv1alpha1.ManifestWorkReplicaSetConditionStopped,
-		workv1alpha1.ManifestWorkReplicaSetConditionRolledBack,
-	} {
-		if c := find(kind); is(c, metav1.ConditionTrue) {
-			return stateFailed, c.LastTransitionTime.Time, text(c)
+	with := func(kind string, status metav1.ConditionStatus) *metav1.Condition {
+		if c := find(kind); c != nil && c.Status == status {
+			return c
 		}
+		return nil
 	}
-	summary, rolledOut := set.Status.Summary, find(workv1alpha1.ManifestWorkReplicaSetConditionPlacementRolledOut)
-	progressing := find(workv1alpha1.ManifestWorkReplicaSetConditionProgressing) // tells the generation, which those of Open Cluster Management do not
+	ready := find(workv1alpha1.ManifestWorkReplicaSetConditionReady)
 	switch {
-	case summary.Degraded > 0:
-		why := fmt.Sprintf("degraded on %s", plural(summary.Degraded, "cluster"))
-		if is(rolledOut, metav1.ConditionFalse) {
-			return stateFailed, rolledOut.LastTransitionTime.Time, why + "; " + text(rolledOut)
-		}
-		return stateFailed, time.Time{}, why
-	case rolledOut == nil:
-		return stateProgressing, set.CreationTimestamp.Time, "it has not been reconciled yet"
-	case rolledOut.Status != metav1.ConditionTrue:
-		if is(progressing, metav1.ConditionTrue) {
-			return stateProgressing, progressing.LastTransitionTime.Time, text(progressing)
-		}
-		return stateProgressing, rolledOut.LastTransitionTime.Time, text(rolledOut)
-	case progressing == nil || progressing.ObservedGeneration < set.Generation:
-		return stateProgressing, time.Time{}, "the newest generation has not been reconciled yet"
-	case summary.Available < summary.Total:
-		return stateProgressing, rolledOut.LastTransitionTime.Time, fmt.Sprintf("available on %d of %s", summary.Available, plural(summary.Total, "cluster"))
+	case set.DeletionTimestamp != nil:
+		return workstate.PhaseDeleting, set.DeletionTimestamp.Time, "its works are being deleted"
+	case workv1.IsPaused(set):
+		return workstate.PhasePaused, time.Time{}, "paused: its rollout stops where it is"
+	case ready == nil || ready.ObservedGeneration < set.Generation:
+		return workstate.PhaseProgressing, time.Time{}, "the newest generation has not been reconciled yet"
+	case ready.Status == metav1.ConditionTrue:
+		return workstate.PhaseReady, ready.LastTransitionTime.Time, ""
 	}
-	return stateReady, rolledOut.LastTransitionTime.Time, ""
+	failed := cmp.Or(with(workv1alpha1.ManifestWorkReplicaSetConditionPlacementVerified, metav1.ConditionFalse),
+		with(workv1alpha1.ManifestWorkReplicaSetConditionStalled, metav1.ConditionTrue),
+		with(workv1alpha1.ManifestWorkReplicaSetConditionRolledBack, metav1.ConditionTrue))
+	switch {
+	case failed != nil:
+		return workstate.PhaseFailed, failed.LastTransitionTime.Time, cmp.Or(failed.Message, text(ready))
+	case set.Status.Summary.Degraded > 0:
+		return workstate.PhaseFailed, time.Time{}, text(ready)
+	}
+	progressing := cmp.Or(find(workv1alpha1.ManifestWorkReplicaSetConditionProgressing), ready) // tells since when for this reason
+	return workstate.PhaseProgressing, progressing.LastTransitionTime.Time, text(ready)
 }
 
 // plural returns "1 cluster", "2 clusters".

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
@@ -128,7 +129,7 @@ func newFleetView(s *snapshot, sees func(string) bool, f filter) fleetView {
 		}
 	}
 	v.Problems, v.Oldest = problems(s, sees)
-	v.MoreProblems = inWork[stateFailed] + inWork[statePending]
+	v.MoreProblems = inWork[workstate.PhaseFailed] + inWork[workstate.PhasePending]
 	for i := range v.Problems {
 		v.MoreProblems -= v.Problems[i].Count
 	}
@@ -152,7 +153,7 @@ func problems(s *snapshot, sees func(string) bool) (all []problem, oldest *workR
 	causes, messages := map[cause]int{}, map[message]int{}
 	for i := range s.works {
 		row := &s.works[i]
-		if row.State != stateFailed && row.State != statePending {
+		if row.State != workstate.PhaseFailed && row.State != workstate.PhasePending {
 			break
 		}
 		if !sees(row.Namespace) {
@@ -172,7 +173,7 @@ func problems(s *snapshot, sees func(string) bool) (all []problem, oldest *workR
 			messages[m] = len(all[at].Messages)
 			all[at].Messages = append(all[at].Messages, problemMessage{workRow: *row, Count: 1})
 		}
-		if row.State == statePending && !row.Since.IsZero() && (oldest == nil || row.Since.Before(oldest.Since)) {
+		if row.State == workstate.PhasePending && !row.Since.IsZero() && (oldest == nil || row.Since.Before(oldest.Since)) {
 			oldest = row
 		}
 	}
@@ -257,7 +258,7 @@ type clusterView struct {
 
 // reachingSet is a replica set with a work for a cluster, and the state of this work.
 type reachingSet struct {
-	setName
+	types.NamespacedName
 	Work  string
 	State state
 }
@@ -270,11 +271,11 @@ func setsOf(s *snapshot, cluster string) (sets []reachingSet, more int) {
 		if row.Namespace != cluster {
 			continue
 		}
-		of := parseSetName(row.ReplicaSet)
+		of, ok := workv1alpha1.ParseWorkLabel(row.ReplicaSet)
 		switch {
-		case of == nil:
+		case !ok:
 		case len(sets) < pageSize:
-			sets = append(sets, reachingSet{setName: *of, Work: row.Name, State: row.State})
+			sets = append(sets, reachingSet{NamespacedName: of, Work: row.Name, State: row.State})
 		default:
 			more++
 		}
@@ -297,7 +298,7 @@ type valueView struct{ Name, Text string }
 func newManifestView(m *workv1.ManifestCondition) manifestView {
 	v := manifestView{
 		Object: workstate.ObjectName(m.ResourceMeta), APIVersion: strings.TrimPrefix(m.ResourceMeta.Group+"/"+m.ResourceMeta.Version, "/"),
-		State: state(workstate.PhaseOfManifest(m)), Conditions: newConditionViews(m.Conditions, 0),
+		State: workstate.PhaseOfManifest(m), Conditions: newConditionViews(m.Conditions, 0),
 	}
 	for _, value := range m.StatusFeedbacks.Values {
 		v.Values = append(v.Values, valueView{Name: value.Name, Text: workstate.ValueText(value.Value)})
@@ -308,25 +309,13 @@ func newManifestView(m *workv1.ManifestCondition) manifestView {
 // workView is the page of a work.
 type workView struct {
 	Row        workRow
-	Set        *setName // nil if it is of none
+	Set        *types.NamespacedName // nil if it is of none
 	Created    time.Time
 	Declared   int // manifests in the spec
 	Explained  explain.Explanation
 	Conditions []conditionView
 	Manifests  []manifestView
 	Events     asked[eventView]
-}
-
-// setName is the name of a replica set.
-type setName struct{ Namespace, Name string }
-
-// parseSetName reads the value of the label of a replica set's works.
-func parseSetName(label string) *setName {
-	namespace, name, ok := strings.Cut(label, ".")
-	if !ok {
-		return nil
-	}
-	return &setName{Namespace: namespace, Name: name}
 }
 
 // newWorkView returns the page of a work, of which facts tell what is known.
@@ -336,7 +325,9 @@ func newWorkView(facts workstate.Facts) workView {
 		Row: rowOf(work), Created: work.CreationTimestamp.Time, Declared: len(work.Spec.Workload.Manifests),
 		Conditions: newConditionViews(work.Status.Conditions, work.Generation), Explained: explain.Explain(facts),
 	}
-	v.Set = parseSetName(v.Row.ReplicaSet)
+	if set, ok := workv1alpha1.ParseWorkLabel(v.Row.ReplicaSet); ok {
+		v.Set = &set
+	}
 	for i := range work.Status.ResourceStatus.Manifests {
 		v.Manifests = append(v.Manifests, newManifestView(&work.Status.ResourceStatus.Manifests[i]))
 	}

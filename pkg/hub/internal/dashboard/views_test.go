@@ -8,6 +8,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
@@ -105,7 +106,7 @@ func TestFleetView(t *testing.T) {
 	for _, p := range v.Problems {
 		causes = append(causes, fmt.Sprintf("%s %s %d %d", p.State, p.Cause, p.Count, len(p.Messages)))
 	}
-	if got, want := strings.Join(causes, ", "), "failed Quota 8 1, failed Failed 8 1, pending AgentOff 8 1"; got != want || v.MoreProblems != 0 || v.Oldest == nil || v.Oldest.State != statePending {
+	if got, want := strings.Join(causes, ", "), "failed Quota 8 1, failed Failed 8 1, pending AgentOff 8 1"; got != want || v.MoreProblems != 0 || v.Oldest == nil || v.Oldest.State != workstate.PhasePending {
 		t.Errorf("problems: %s, want %s; %d more, oldest %+v", got, want, v.MoreProblems, v.Oldest)
 	}
 	if v.List.Total != 81 || v.List.Rows[0].State != stateAway || v.List.Rows[2].Name != "lost" || v.List.Rows[2].Works.Total() != 1 {
@@ -137,15 +138,15 @@ func TestProblems(t *testing.T) {
 			s.works = append(s.works, workRow{Namespace: "c", Name: fmt.Sprint(len(s.works)), State: st, Cause: cause, Why: why})
 		}
 	}
-	add(1, stateFailed, "Quota", "a")
-	add(4, stateFailed, "Quota", "b")
-	add(2, stateFailed, "Quota", "c")
-	add(1, stateFailed, "Quota", "d")
+	add(1, workstate.PhaseFailed, "Quota", "a")
+	add(4, workstate.PhaseFailed, "Quota", "b")
+	add(2, workstate.PhaseFailed, "Quota", "c")
+	add(1, workstate.PhaseFailed, "Quota", "d")
 	for n := range firstProblems {
-		add(9, statePending, fmt.Sprint("Cause", n), "waits")
+		add(9, workstate.PhasePending, fmt.Sprint("Cause", n), "waits")
 	}
-	add(1, statePending, "Rare", "waits")
-	add(1, stateReady, "", "")
+	add(1, workstate.PhasePending, "Rare", "waits")
+	add(1, workstate.PhaseReady, "", "")
 	all, _ := problems(s, everything)
 	quota := all[0]
 	if len(all) != firstProblems || quota.Cause != "Quota" || quota.Count != 8 || quota.More != 1 || len(quota.Messages) != firstMessages ||
@@ -158,11 +159,11 @@ func TestProblems(t *testing.T) {
 func TestSetsOf(t *testing.T) {
 	s := &snapshot{}
 	for n := range pageSize + 2 {
-		s.works = append(s.works, workRow{Namespace: "c", Name: fmt.Sprint("w", n), State: stateReady, ReplicaSet: fmt.Sprint("apps.s", n)})
+		s.works = append(s.works, workRow{Namespace: "c", Name: fmt.Sprint("w", n), State: workstate.PhaseReady, ReplicaSet: fmt.Sprint("apps.s", n)})
 	}
 	s.works = append(s.works, workRow{Namespace: "c", Name: "own"}, workRow{Namespace: "other", Name: "w", ReplicaSet: "apps.elsewhere"})
 	sets, more := setsOf(s, "c")
-	if len(sets) != pageSize || more != 2 || sets[0] != (reachingSet{setName: setName{"apps", "s0"}, Work: "w0", State: stateReady}) {
+	if len(sets) != pageSize || more != 2 || sets[0] != (reachingSet{NamespacedName: types.NamespacedName{Namespace: "apps", Name: "s0"}, Work: "w0", State: workstate.PhaseReady}) {
 		t.Errorf("%d and %d more: %+v", len(sets), more, sets[:1])
 	}
 }
@@ -182,7 +183,7 @@ func TestConditionViews(t *testing.T) {
 func TestWorksView(t *testing.T) {
 	works, clusters := exampleFleet(80, 4)
 	s := takeSnapshot(works, clusters, true)
-	if v := newWorksView(s, everything, filter{Page: 1, State: statePending}, "/works", ""); v.List.Total != 8 || v.Works.Total != 320 {
+	if v := newWorksView(s, everything, filter{Page: 1, State: workstate.PhasePending}, "/works", ""); v.List.Total != 8 || v.Works.Total != 320 {
 		t.Errorf("pending: %+v", v)
 	}
 	if v := newWorksView(s, everything, filter{Page: 1}, "/clusters/cluster-0002", "cluster-0002"); v.List.Total != 4 || v.Works.Total != 4 {
@@ -197,7 +198,7 @@ func TestWorkView(t *testing.T) {
 	work := exampleWork("c1", "shop", 7)
 	work.Labels[workv1.ReplicaSetLabelKey] = "apps.shop"
 	v := newWorkView(workstate.Facts{Now: epoch, Work: work})
-	if v.Set == nil || *v.Set != (setName{"apps", "shop"}) || v.Declared != 2 || v.Manifests[0].State != stateFailed || v.Manifests[1].State != stateReady {
+	if v.Set == nil || *v.Set != (types.NamespacedName{Namespace: "apps", Name: "shop"}) || v.Declared != 2 || v.Manifests[0].State != workstate.PhaseFailed || v.Manifests[1].State != workstate.PhaseReady {
 		t.Errorf("%+v", v)
 	}
 	if v.Manifests[0].Object != "Deployment shop/web" || v.Manifests[0].APIVersion != "apps/v1" || v.Manifests[0].Values[0] != (valueView{"ReadyReplicas", "3"}) {

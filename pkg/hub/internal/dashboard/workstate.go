@@ -11,23 +11,11 @@ import (
 	"github.com/workwire/workwire/pkg/workstate"
 )
 
-// state is how something is, as one word of the pages and of the filters in URLs: of works, a
-// [workstate.Phase].
-type state string
-
-const (
-	stateFailed      = state(workstate.PhaseFailed)
-	statePending     = state(workstate.PhasePending)
-	statePaused      = state(workstate.PhasePaused)
-	stateDeleting    = state(workstate.PhaseDeleting)
-	stateProgressing = state(workstate.PhaseProgressing)
-	stateWarned      = state(workstate.PhaseWarned)
-	stateApplied     = state(workstate.PhaseApplied)
-	stateReady       = state(workstate.PhaseReady)
-)
+// state is how something is, as one word of the pages and of the filters in URLs.
+type state = workstate.Phase
 
 // workStates are all states of works in the order of their ranks.
-var workStates = []state{stateFailed, statePending, statePaused, stateDeleting, stateProgressing, stateWarned, stateApplied, stateReady}
+var workStates = workstate.Phases()
 
 // workRow is a work in lists.
 type workRow struct {
@@ -52,16 +40,12 @@ func rowOf(work *workv1.ManifestWork) workRow {
 	row := workRow{
 		Namespace: work.Namespace, Name: work.Name, Generation: work.Generation, Observed: workstate.Observed(work), Labels: work.Labels,
 		Paused: workv1.IsPaused(work), ReplicaSet: work.Labels[workv1.ReplicaSetLabelKey],
-		State: state(s.Phase), Since: s.Since, Why: s.Why(),
+		State: s.Phase, Since: s.Since, Why: s.Why(),
 	}
 	if s.Blocker != nil {
 		row.Cause = string(s.Blocker.Cause)
 	}
 	return row
-}
-
-func is(c *metav1.Condition, status metav1.ConditionStatus) bool {
-	return c != nil && c.Status == status
 }
 
 // text returns the message of a condition, or its reason.
