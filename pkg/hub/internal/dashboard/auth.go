@@ -15,6 +15,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/cache"
 	authenticationclient "k8s.io/client-go/kubernetes/typed/authentication/v1"
 	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
 
@@ -51,23 +52,25 @@ type authenticator struct {
 	now     func() time.Time
 	metrics *metrics
 
-	reviews chan struct{} // has an element for each review under way
+	reviews chan struct{}         // has an element for each review under way
+	known   *cache.LRUExpireCache // of tokenAnswer, by digest of the token
 
-	mu    sync.Mutex
-	known map[[sha256.Size]byte]tokenAnswer // guarded by mu: by digest of the token
-	users map[string]*userAccess            // guarded by mu: by key of the user
+	mu    sync.Mutex            // held to look for a user and add one: all requests of a user share one
+	users *cache.LRUExpireCache // of *userAccess, by key of the user
 }
 
+// clock is [cache.Clock].
+type clock func() time.Time
+
+func (c clock) Now() time.Time { return c() }
+
 type tokenAnswer struct {
-	viewer  viewer
-	err     error
-	expires time.Time
+	viewer viewer
+	err    error
 }
 
 // userAccess is what one user may list.
 type userAccess struct {
-	used time.Time // guarded by authenticator.mu
-
 	asking  sync.Mutex                  // held while reviews are made: others of this user wait
 	mu      sync.Mutex                  // guards allowed
 	allowed map[resource]accessDecision // guarded by mu
@@ -91,7 +94,7 @@ func newAuthenticator(tokens authenticationclient.TokenReviewInterface, access a
 	now func() time.Time, m *metrics) *authenticator {
 	return &authenticator{
 		tokens: tokens, access: access, now: now, metrics: m, reviews: make(chan struct{}, maxReviews),
-		known: map[[sha256.Size]byte]tokenAnswer{}, users: map[string]*userAccess{},
+		known: cache.NewLRUExpireCacheWithClock(maxTokens, clock(now)), users: cache.NewLRUExpireCacheWithClock(maxUsers, clock(now)),
 	}
 }
 
@@ -102,34 +105,19 @@ func (a *authenticator) viewer(ctx context.Context, token string) (viewer, error
 		return viewer{}, errUnauthenticated
 	}
 	digest := sha256.Sum256([]byte(token))
-	a.mu.Lock()
-	answer, ok := a.known[digest]
-	a.mu.Unlock()
-	if ok && a.now().Before(answer.expires) {
-		return answer.viewer, answer.err
+	if answer, ok := a.known.Get(digest); ok {
+		return answer.(tokenAnswer).viewer, answer.(tokenAnswer).err
 	}
 	v, err := a.reviewToken(ctx, token)
 	if err != nil && !errors.Is(err, errUnauthenticated) {
 		return viewer{}, err
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	now := a.now()
-	if len(a.known) >= maxTokens {
-		maps.DeleteFunc(a.known, func(_ [sha256.Size]byte, t tokenAnswer) bool { return !now.Before(t.expires) })
-	}
-	if len(a.known) < maxTokens {
-		a.known[digest] = tokenAnswer{viewer: v, err: err, expires: now.Add(tokenAge)}
-	}
+	a.known.Add(digest, tokenAnswer{viewer: v, err: err}, tokenAge)
 	return v, err
 }
 
 // forget drops what is remembered of a token.
-func (a *authenticator) forget(token string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	delete(a.known, sha256.Sum256([]byte(token)))
-}
+func (a *authenticator) forget(token string) { a.known.Remove(sha256.Sum256([]byte(token))) }
 
 func (a *authenticator) reviewToken(ctx context.Context, token string) (viewer, error) {
 	var review *authenticationv1.TokenReview
@@ -222,22 +210,12 @@ func (a *authenticator) scope(ctx context.Context, v viewer, name string, namesp
 func (a *authenticator) user(key string) *userAccess {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	u := a.users[key]
-	if u == nil {
-		if len(a.users) >= maxUsers {
-			oldest := ""
-			for k, other := range a.users {
-				if oldest == "" || other.used.Before(a.users[oldest].used) {
-					oldest = k
-				}
-			}
-			delete(a.users, oldest)
-		}
-		u = &userAccess{allowed: map[resource]accessDecision{}}
-		a.users[key] = u
+	user, ok := a.users.Get(key)
+	if !ok {
+		user = &userAccess{allowed: map[resource]accessDecision{}}
 	}
-	u.used = a.now()
-	return u
+	a.users.Add(key, user, sessionLife) // again: nobody who looks is forgotten
+	return user.(*userAccess)
 }
 
 // mayList reports whether a viewer may list a resource in a namespace, as was decided at most 30 s

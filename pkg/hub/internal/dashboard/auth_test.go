@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -100,7 +101,7 @@ func TestAuthenticator(t *testing.T) {
 		}
 	}
 	expect("who may list somewhere", `bob list manifestworks in ""`, `bob list manifestworks in "a"`, `bob list manifestworks in "b"`, "token bob")
-	now = now.Add(tokenAge)
+	now = now.Add(tokenAge + 1)
 	scopeOf("ann")
 	expect("after 10 s", "token ann")
 	now = now.Add(accessAge)
@@ -146,8 +147,8 @@ func TestBounds(t *testing.T) {
 		a.user(fmt.Sprint(n))
 		s.create("token")
 	}
-	if len(a.known) > maxTokens || len(a.users) > maxUsers || len(s.held) > maxSessions {
-		t.Errorf("%d tokens, %d users, %d sessions", len(a.known), len(a.users), len(s.held))
+	if known, users, held := len(a.known.Keys()), len(a.users.Keys()), len(s.held.Keys()); known > maxTokens || users > maxUsers || held > maxSessions {
+		t.Errorf("%d tokens, %d users, %d sessions", known, users, held)
 	}
 	if s.token(first, false) != "" {
 		t.Error("the oldest session is held")
@@ -161,26 +162,33 @@ func TestSessions(t *testing.T) {
 	if s.token("other", true) != "" || s.token(id, true) != "secret" {
 		t.Error("tokens")
 	}
-	for range 7 { // a page that somebody uses
+	for range 8 { // a page that somebody uses
 		now = now.Add(sessionIdle - time.Second)
 		if s.token(id, true) != "secret" {
 			t.Error("it has ended")
 		}
 	}
-	now = now.Add(sessionIdle)
+	now = now.Add(9 * time.Second) // 8 hours, and a second
 	if s.token(id, true) != "" {
 		t.Error("it has not ended after its life")
 	}
 	id = s.create("secret")
 	now = now.Add(sessionIdle / 2)
 	s.token(id, false) // a page that fetches itself
-	now = now.Add(sessionIdle / 2)
-	if s.token(id, true) != "" || len(s.held) != 0 {
+	now = now.Add(sessionIdle/2 + 1)
+	if s.token(id, true) != "" || len(s.held.Keys()) != 0 {
 		t.Error("it has not ended after an hour")
 	}
-	id = s.create("secret")
-	s.end(id)
-	if s.token(id, true) != "" {
-		t.Error("it was ended")
+	for range 1000 { // while requests are under way
+		id = s.create("secret")
+		var group sync.WaitGroup
+		group.Go(func() { s.end(id) })
+		for range 20 {
+			s.token(id, true)
+		}
+		group.Wait()
+		if s.token(id, true) != "" {
+			t.Fatal("it was ended")
+		}
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/cache"
 )
 
 // Limits of sessions.
@@ -21,42 +23,24 @@ const (
 type sessions struct {
 	now func() time.Time
 
-	mu   sync.Mutex
-	held map[[sha256.Size]byte]*session // guarded by mu: by digest of the id
+	mu   sync.Mutex            // held to renew a session and to end one, or a request under way would bring back what has ended
+	held *cache.LRUExpireCache // of session, by digest of the id
 }
 
 func newSessions(now func() time.Time) *sessions {
-	return &sessions{now: now, held: make(map[[sha256.Size]byte]*session)}
+	return &sessions{now: now, held: cache.NewLRUExpireCacheWithClock(maxSessions, clock(now))}
 }
 
 type session struct {
-	token         string
-	created, used time.Time
+	token string
+	ends  time.Time
 }
 
-func (s *session) ended(now time.Time) bool {
-	return now.Sub(s.used) >= sessionIdle || now.Sub(s.created) >= sessionLife
-}
-
-// create begins a session and returns its id. The session that was used longest ago ends if there are
-// too many.
+// create begins a session and returns its id. The session that was asked for longest ago ends if there
+// are too many.
 func (s *sessions) create(token string) string {
-	id, now := rand.Text()+rand.Text(), s.now()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var oldest [sha256.Size]byte
-	var last *session
-	for key, other := range s.held {
-		if other.ended(now) {
-			delete(s.held, key)
-		} else if last == nil || other.used.Before(last.used) {
-			oldest, last = key, other
-		}
-	}
-	if len(s.held) >= maxSessions {
-		delete(s.held, oldest)
-	}
-	s.held[sha256.Sum256([]byte(id))] = &session{token: token, created: now, used: now}
+	id := rand.Text() + rand.Text()
+	s.held.Add(sha256.Sum256([]byte(id)), session{token: token, ends: s.now().Add(sessionLife)}, sessionIdle)
 	return id
 }
 
@@ -66,25 +50,22 @@ func (s *sessions) token(id string, used bool) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	key := sha256.Sum256([]byte(id))
-	held, now := s.held[key], s.now()
-	if held == nil {
+	held, ok := s.held.Get(key)
+	if !ok {
 		return ""
 	}
-	if held.ended(now) {
-		delete(s.held, key)
-		return ""
-	}
+	of := held.(session)
 	if used {
-		held.used = now
+		s.held.Add(key, of, min(sessionIdle, of.ends.Sub(s.now())))
 	}
-	return held.token
+	return of.token
 }
 
 // end ends a session.
 func (s *sessions) end(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.held, sha256.Sum256([]byte(id)))
+	s.held.Remove(sha256.Sum256([]byte(id)))
 }
 
 // bearer returns the token in the Authorization header, "" if there is none.
