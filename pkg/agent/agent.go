@@ -138,7 +138,7 @@ func newClients(config *rest.Config, tracer *tracing.Tracer) (c clients, err err
 func (a *Agent) newSession(topics wire.AgentTopics) (err error) {
 	config := &a.config
 	a.inbox = inbox.New(inbox.Config{
-		Store: a.state, Unseal: config.Unseal, MaxSource: config.MaxSourceSpecs, Proofs: config.TrustedKeys != nil, Logger: config.Logger,
+		Store: a.state, Unseal: config.Unseal, MaxSource: config.MaxSourceSpecs, Logger: config.Logger,
 		Changed: func(key inbox.Key) { a.reconciler.SpecChanged(key) },
 	})
 	a.outbox, err = outbox.New(outbox.Config{

@@ -16,11 +16,9 @@ const (
 
 // isEarly reports whether in, a deletion of held, follows a spec that the agent lacks, which may say that objects are to stay. A
 // deletion has the generation after that of the last spec. A source sends the last spec first when it answers a question, if it can:
-// what answers one is not early. Of a work without a generation nobody can say; its objects are as its last spec wanted
-// them, unless specs count only once their source has proved itself, so that one may have been refused.
-func isEarly(held *Entry, in *wire.Spec, proofs bool) bool {
-	last := latestGeneration(held)
-	return in.Action != wire.ResyncResponse && in.SourceIdentity != "" && in.Generation > last+1 && (last > 0 || proofs)
+// what answers one is not early. A work without a generation, known from its AppliedManifestWork, has had the first spec at least.
+func isEarly(held *Entry, in *wire.Spec) bool {
+	return in.Action != wire.ResyncResponse && in.SourceIdentity != "" && in.Generation > max(latestGeneration(held), 1)+1
 }
 
 // early is what is remembered of a work with an early deletion. The zero value: it has none.

@@ -19,21 +19,19 @@ func TestIsEarly(t *testing.T) {
 		generation wire.Generation // of the deletion
 		answers    bool            // a question
 		foreign    bool            // no source of Workwire
-		proofs     bool
 		want       bool
 	}{
-		"after the spec that is held":                     {held: applied, generation: 4},
-		"of the generation that is held":                  {held: applied, generation: 3},
-		"of an older one":                                 {held: applied, generation: 2},
-		"after one that is missing":                       {held: applied, generation: 5, want: true},
-		"after one that is missing, as an answer":         {held: applied, generation: 5, answers: true},
-		"after one that is missing, not of Workwire":      {held: applied, generation: 5, foreign: true},
-		"after a spec that was refused":                   {held: refused, generation: 5},
-		"after one that follows the refused one":          {held: refused, generation: 6, want: true},
-		"no spec is known":                                {held: recovered, generation: 2},
-		"no spec is known, and one may be refused":        {held: recovered, generation: 2, proofs: true, want: true},
-		"no spec is known and may be refused, an answer":  {held: recovered, generation: 2, proofs: true, answers: true},
-		"no spec is known and may be refused, of the 1st": {held: recovered, generation: 1, proofs: true},
+		"after the spec that is held":                {held: applied, generation: 4},
+		"of the generation that is held":             {held: applied, generation: 3},
+		"of an older one":                            {held: applied, generation: 2},
+		"after one that is missing":                  {held: applied, generation: 5, want: true},
+		"after one that is missing, as an answer":    {held: applied, generation: 5, answers: true},
+		"after one that is missing, not of Workwire": {held: applied, generation: 5, foreign: true},
+		"after a spec that was refused":              {held: refused, generation: 5},
+		"after one that follows the refused one":     {held: refused, generation: 6, want: true},
+		"no spec is known, after the first":          {held: recovered, generation: 2},
+		"no spec is known, after a later one":        {held: recovered, generation: 3, want: true},
+		"no spec is known, an answer":                {held: recovered, generation: 3, answers: true},
 	} {
 		in := &wire.Spec{Generation: c.generation, SourceIdentity: "one", Action: wire.Delete, DeletionTimestamp: &metav1.Time{}}
 		if c.answers {
@@ -42,7 +40,7 @@ func TestIsEarly(t *testing.T) {
 		if c.foreign {
 			in.SourceIdentity = ""
 		}
-		if got := isEarly(c.held, in, c.proofs); got != c.want {
+		if got := isEarly(c.held, in); got != c.want {
 			t.Errorf("%s: %t, want %t", name, got, c.want)
 		}
 	}

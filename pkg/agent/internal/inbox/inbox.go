@@ -65,8 +65,6 @@ type Config struct {
 	Unseal *sealing.Unsealer
 	// MaxSource is how many bytes of specs to hold of one source. A spec beyond that is refused; 0: no limit.
 	MaxSource int64
-	// Proofs says that specs count only once their source has proved itself, so that one may be refused that its source does not send again.
-	Proofs bool
 	// Changed is called with the key of a work after each change of it, without locks held. It must
 	// return at once. Calls for one work can be concurrent and out of order, so Changed should read
 	// the work with Get. Required.
@@ -142,7 +140,7 @@ func (b *Inbox) Put(in *wire.Spec, stored func(error)) Change {
 		change.Verdict = Older
 	}
 	if in.IsDeletion() {
-		if change.Verdict == Deletion && current.entry.Deleting == nil && isEarly(current.entry, in, b.config.Proofs) {
+		if change.Verdict == Deletion && current.entry.Deleting == nil && isEarly(current.entry, in) {
 			change.Verdict, change.Ask = current.putOff(time.Now())
 		}
 		b.putDeletion(current, in, change.Verdict)
