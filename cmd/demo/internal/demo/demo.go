@@ -61,12 +61,6 @@ const (
 	programID   = "ops"
 )
 
-// clusters are those of the walk, by the directories of their control planes; the first is there
-// without a walk too.
-var clusters = []struct{ name, dir, stage string }{
-	{clusterName, "spoke", "canary"}, {"cluster2", "cluster2", "prod"}, {"cluster3", "cluster3", "prod"},
-}
-
 // stage is a running demo.
 type stage struct {
 	Options
@@ -80,6 +74,8 @@ type stage struct {
 	// again is what a program of this name is started with when it has ended by itself; guarded by mu.
 	again map[string][]string
 	hub   *rest.Config
+	// shown are the lines of commands that the walk has printed.
+	shown map[string]bool
 	// dashboard is the address of the hub's dashboard.
 	dashboard string
 }
@@ -280,12 +276,16 @@ func (s *stage) stop(p *process.Process) error {
 	return p.Stop()
 }
 
-// say prints a line of progress with the time since the start.
+// say prints a line of progress with the time since the start. A long one is cut at words, but a command can be copied.
 func (s *stage) say(format string, args ...any) {
 	s.printing.Lock()
 	defer s.printing.Unlock()
-	line := fmt.Sprintf("%5.1fs ", time.Since(s.started).Seconds())
-	for word := range strings.FieldsSeq(fmt.Sprintf(format, args...)) {
+	line, text := fmt.Sprintf("%5.1fs ", time.Since(s.started).Seconds()), fmt.Sprintf(format, args...)
+	if len(line)+1+len(text) <= columns || strings.HasPrefix(text, "$ ") {
+		fmt.Fprintln(s.Out, line, text)
+		return
+	}
+	for word := range strings.FieldsSeq(text) {
 		if len(line)+1+len(word) > columns {
 			fmt.Fprintln(s.Out, line)
 			line = strings.Repeat(" ", len("  0.0s "))
@@ -297,9 +297,9 @@ func (s *stage) say(format string, args ...any) {
 
 func (s *stage) path(name string) string { return filepath.Join(s.Dir, name) }
 
-// kubectl returns the command for a control plane, relative to the working directory.
-func (s *stage) kubectl(dir string) string {
-	return s.relative(filepath.Join(s.Bin, "kubectl")) + " --kubeconfig " + s.relative(s.path(dir+"/kubeconfig"))
+// exports returns what sets the variables for commands at the hub.
+func (s *stage) exports() string {
+	return fmt.Sprintf("export KUBECONFIG=%s PATH=%s:$PATH", s.path("hub/kubeconfig"), s.Bin)
 }
 
 func (s *stage) relative(path string) string {

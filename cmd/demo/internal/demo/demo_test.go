@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -188,26 +189,29 @@ func appliedOf(s *show, work string) string {
 	return ""
 }
 
+// clock matches the time at the beginning of a line.
+var clock = regexp.MustCompile(`(?m)^ *\d+\.\ds `)
+
 // TestWalk: the walk ends with a rollout to three clusters, after one that stopped at the canary and went back, and
 // one that did not wait for a cluster that was off. Each look at it works.
 func TestWalk(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(o *demo.Options) { o.Walk = true })
 	screen := s.screen.String()
-	text := strings.Join(strings.Fields(screen), " ") // lines are cut at words
+	text := strings.Join(strings.Fields(clock.ReplaceAllString(screen, "")), " ") // lines are cut at words
 	at := 0
 	for _, want := range []string{
 		"cluster1 joins: workctl token create cluster1", "cluster1 has a certificate",
-		"cluster3 joins: workctl token create cluster3", "cluster3 has a certificate", "cluster3 is connected, stage=prod",
-		"Complete: revision 1: 3 of 3 clusters succeeded",
-		"cluster2 has the label cluster=cluster2 on its Deployment", "Complete: revision 1: 3 of 3 clusters succeeded",
+		"cluster3 joins: workctl token create cluster3", "cluster3 has a certificate",
+		"$ kubectl wait managedcluster --all --for=condition=ManagedClusterConditionAvailable", "Complete revision 1: 3 of 3 clusters succeeded",
+		"wait deployment web --for=jsonpath='{.metadata.labels.cluster}'=cluster3", `workwire\.dev/proven-revision}'=1`,
 		"3 clusters: cluster1, cluster2, cluster3 ~ apps/v1 Deployment default/web would be changed", `nginx:1.27" → "nginx:1.28"`,
-		"RolledBack: revision 1: 3 of 3 clusters succeeded; back from revision 2 to revision 1: 1 cluster failed or timed out, more than allowed: " +
+		"RolledBack revision 1: 3 of 3 clusters succeeded; back from revision 2 to revision 1: 1 cluster failed or timed out, more than allowed: " +
 			"cluster1; waiting for cluster1: Deployment default/web: Available: 0/1",
-		"WaitsForApproval: revision 3: 1 of 3 clusters succeeded", "stage production: 0 of 2 clusters succeeded;", "approved stage production of revision 3",
-		"Complete: revision 3: 3 of 3 clusters succeeded",
-		"cluster3 is not available", "approved stage production of revision 4", "RollingOut: revision 4: 2 of 3 clusters succeeded",
-		"Complete: revision 4: 3 of 3 clusters succeeded",
+		"WaitsForApproval revision 3: 1 of 3 clusters succeeded", "stage production: 0 of 2 clusters succeeded;", "approved stage production of revision 3",
+		"Complete revision 3: 3 of 3 clusters succeeded",
+		"managedcluster cluster3 --for=condition=ManagedClusterConditionAvailable=Unknown", "approved stage production of revision 4",
+		"RollingOut revision 4: 2 of 3 clusters succeeded", "Complete revision 4: 3 of 3 clusters succeeded",
 	} {
 		next := strings.Index(text[at:], want)
 		if next < 0 {
@@ -222,15 +226,15 @@ func TestWalk(t *testing.T) {
 	for line := range strings.Lines(screen) {
 		_, command, found := strings.Cut(line, "look: ")
 		if strings.HasPrefix(line, "  workctl ") {
-			command, found = strings.Join(variables, " ")+line, true
+			command, found = line, true
 		}
 		if found {
-			if out, err := exec.Command("sh", "-c", command).CombinedOutput(); err != nil {
+			if out, err := exec.Command("sh", "-c", strings.Join(variables, " ")+" "+command).CombinedOutput(); err != nil {
 				t.Errorf("%s: %v: %s", command, err, out)
 			}
 		}
 	}
-	for _, at := range []string{"spoke", "cluster2", "cluster3"} {
-		s.shows(at, []string{"nginx:1.29"}, "get", "deployment", "web", "-o", "jsonpath={..image}")
+	for at, cluster := range map[string]string{"spoke": "cluster1", "cluster2": "cluster2", "cluster3": "cluster3"} {
+		s.shows(at, []string{"nginx:1.29 " + cluster}, "get", "deployment", "web", "-o", "jsonpath={..image} {.metadata.labels.cluster}")
 	}
 }

@@ -46,22 +46,22 @@ func (s *stage) goOn(ctx context.Context) error {
 	}
 	fmt.Fprintf(s.Out, `
 It goes on until Ctrl-C. In another terminal, at the hub:
-  export KUBECONFIG=%[1]s PATH=%[2]s:$PATH
+  %[1]s
   workctl status
-  workctl explain work hello-work-demo -n %[3]s
-  kubectl -n %[3]s edit manifestwork example-manifestwork
+  workctl explain work hello-work-demo -n %[2]s
+  kubectl -n %[2]s edit manifestwork example-manifestwork
 at the cluster:
-  kubectl --kubeconfig %[4]s get deployments,pods
-and in a browser, at http://%[5]s, with a token that may only look:
-%[6]s
-`, s.path("hub/kubeconfig"), s.Bin, clusterName, s.path("spoke/kubeconfig"), s.dashboard, token)
+  kubectl --kubeconfig %[3]s get deployments,pods
+and in a browser, at http://%[4]s, with a token that may only look:
+%[5]s
+`, s.exports(), clusterName, s.path("spoke/kubeconfig"), s.dashboard, token)
 	if s.Walk {
-		fmt.Fprintf(s.Out, `The clusters and the set of the walk:
+		fmt.Fprint(s.Out, `The clusters and the set of the walk:
   workctl get clusters
-  workctl describe set web -n %[1]s
-  kubectl -n %[1]s edit manifestworkreplicaset web   # and then: workctl rollout approve web -n %[1]s
-  workctl rollout pause web -n %[1]s
-`, setsNamespace)
+  workctl describe set web -n ocm-ns
+  kubectl -n ocm-ns edit manifestworkreplicaset web   # and then: workctl rollout approve web -n ocm-ns
+  workctl rollout pause web -n ocm-ns
+`)
 	}
 	fmt.Fprintf(s.Out, "A Go program as source %q, docs/sdk.md: its transport configuration is %s\n", programID, s.relative(s.path(programID+".yaml")))
 	fmt.Fprintf(s.Out, "Logs: %s\n", s.relative(s.Dir)+"/*.log")

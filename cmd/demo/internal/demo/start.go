@@ -92,34 +92,33 @@ func (s *stage) startWorkwire(ctx context.Context) error {
 	if err := said(ctx, hub, "connected to the broker", "connection=joins"); err != nil {
 		return err
 	}
-	_, err = s.join(ctx, "agent", clusterName, "spoke")
-	return err
+	return s.join(ctx, "agent", clusterName, "spoke")
 }
 
 // join has the cluster whose control plane is in dir join with a token, as docs/join.md says, and starts its agent.
-func (s *stage) join(ctx context.Context, name, cluster, dir string) (*process.Process, error) {
+func (s *stage) join(ctx context.Context, name, cluster, dir string) error {
 	s.say("%s joins: workctl token create %[1]s …, and workctl join %[1]s --token=… | kubectl apply -f -", cluster)
 	token, err := s.output(ctx, "", "workctl", "token", "create", cluster, "--every-source", "--transport="+s.transport(sourceID),
 		"--password-file="+s.path(joinerPassword), "--kubeconfig="+s.path("hub/kubeconfig"))
 	if err != nil {
-		return nil, err
+		return err
 	}
 	manifests, err := s.output(ctx, token, "workctl", "join", cluster, "--token=-")
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if _, err := s.output(ctx, manifests, "kubectl", "apply", "--kubeconfig="+s.path(dir+"/kubeconfig"), "--filename=-"); err != nil {
-		return nil, err
+		return err
 	}
 	agent, err := s.startAgent(name, cluster, dir)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if err := said(ctx, agent, "the cluster has a certificate"); err != nil {
-		return nil, err
+		return err
 	}
 	s.say("%s has a certificate, and its private key never left it", cluster)
-	return agent, nil
+	return nil
 }
 
 // startAgent starts the agent of a cluster that has a token or has joined.
