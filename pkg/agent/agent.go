@@ -21,6 +21,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync/atomic"
 	"time"
 
@@ -182,16 +183,17 @@ func (a *Agent) newReconciler(topics wire.AgentTopics, clients clients) error {
 	if err != nil {
 		return err
 	}
-	named := observe.NewNamed(observe.NamedConfig{
-		Client: clients.dynamic, Max: config.MaxFeedbackWatch, Changed: table.Enqueue, Logger: config.Logger,
+	named := observe.New(observe.Config{
+		Client: clients.dynamic, Max: config.MaxFeedbackWatch, Logger: config.Logger,
+		Changed: func(name string, _ object.Ref, _ string) { table.Enqueue(name) },
 	})
 	owner := applied.Owner{AgentID: config.AgentID, Cluster: config.Cluster, TakesOver: config.TakesOver}
 	amws := applied.NewClient(applied.Config{
 		Client: clients.works, Owner: owner, RecordDelay: config.RecordDelay, Changed: table.AppliedManifestWorkChanged, Logger: config.Logger,
 	})
-	objects := observe.NewObjects(observe.ObjectsConfig{
-		Client: clients.dynamic, Selector: object.AgentLabel + "=" + hash, Changed: table.ObjectChanged, Relisted: amws.Recheck,
-		Logger: config.Logger,
+	objects := observe.New(observe.Config{
+		Client: clients.dynamic, Selector: object.AgentLabel + "=" + hash, Max: math.MaxInt,
+		Changed: table.ObjectChanged, Relisted: amws.Recheck, Logger: config.Logger,
 	})
 	executors, err := executor.New(executor.Config[string]{
 		Client: clients.raw, InMemory: config.ExecutorCaches, Changed: table.Enqueue, Logger: config.Logger,

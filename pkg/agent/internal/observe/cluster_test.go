@@ -59,7 +59,7 @@ func newCluster(t *testing.T, configure ...func(*rest.Config)) *cluster {
 	return c
 }
 
-func (c *cluster) report(name string) { c.changed <- name }
+func (c *cluster) report(name string, _ object.Ref, _ string) { c.changed <- name }
 
 func (c *cluster) configMap(name string) object.Ref {
 	return object.Ref{GroupVersionResource: configMaps, Namespace: c.namespace, Name: name}

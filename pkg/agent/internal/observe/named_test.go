@@ -15,21 +15,21 @@ import (
 	"github.com/workwire/workwire/test/kit"
 )
 
-func (c *cluster) named(limit int) *observe.Named {
-	return observe.NewNamed(observe.NamedConfig{Client: c.agent, Max: limit, Changed: c.report, Logger: discard})
+func (c *cluster) named(limit int) *observe.Watches {
+	return observe.New(observe.Config{Client: c.agent, Max: limit, Changed: c.report, Logger: discard})
 }
 
-func (c *cluster) runNamed(limit int) *observe.Named {
+func (c *cluster) runNamed(limit int) *observe.Watches {
 	named := c.named(limit)
 	kit.Run(c, "named", named.Run)
 	return named
 }
 
-func state(n *observe.Named, ref object.Ref, want object.State) func() bool {
+func state(n *observe.Watches, ref object.Ref, want object.State) func() bool {
 	return func() bool { return n.Get(ref).State == want }
 }
 
-func annotation(n *observe.Named, ref object.Ref, want string) func() bool {
+func annotation(n *observe.Watches, ref object.Ref, want string) func() bool {
 	return func() bool {
 		live := n.Get(ref)
 		return live.State == object.Present && live.Object.GetAnnotations()["test"] == want
@@ -186,7 +186,7 @@ func TestNamedUnderLoad(t *testing.T) {
 		refs[i] = c.configMap(fmt.Sprint("o", i))
 		c.create(refs[i], nil)
 	}
-	named := observe.NewNamed(observe.NamedConfig{Client: c.agent, Max: 3, Changed: func(string) {}, Logger: discard})
+	named := observe.New(observe.Config{Client: c.agent, Max: 3, Changed: func(string, object.Ref, string) {}, Logger: discard})
 	kit.Run(c, "named", named.Run)
 	var group sync.WaitGroup
 	for key := range 4 {

@@ -1,6 +1,7 @@
 package observe_test
 
 import (
+	"math"
 	"testing"
 
 	"github.com/workwire/workwire/pkg/agent/internal/object"
@@ -8,9 +9,9 @@ import (
 	"github.com/workwire/workwire/test/kit"
 )
 
-func (c *cluster) runObjects() *observe.Objects {
-	objects := observe.NewObjects(observe.ObjectsConfig{
-		Client: c.agent, Selector: "test=" + c.namespace, Changed: func(key string, _ object.Ref, _ string) { c.report(key) }, Logger: discard,
+func (c *cluster) runObjects() *observe.Watches {
+	objects := observe.New(observe.Config{
+		Client: c.agent, Selector: "test=" + c.namespace, Max: math.MaxInt, Changed: c.report, Logger: discard,
 	})
 	kit.Run(c, "objects", objects.Run)
 	return objects
@@ -49,5 +50,22 @@ func TestObjectsForbidden(t *testing.T) {
 	objects.Wait(t.Context()) // comes back all the same
 	if objects.Watched(configMaps) || objects.Get(a).State != object.Unknown {
 		t.Errorf("watched %v, state %v", objects.Watched(configMaps), objects.Get(a).State)
+	}
+}
+
+// TestObjectsTellNobodyThatTheirWatchIsLost: a failure of the API server concerns all names at once.
+func TestObjectsTellNobodyThatTheirWatchIsLost(t *testing.T) {
+	c := newCluster(t)
+	a := c.configMap("a")
+	c.create(a, map[string]string{"test": c.namespace})
+	objects := c.runObjects()
+	objects.Follow("key", nil, []object.Ref{a})
+	c.told("key", "a is there", func() bool { return objects.Get(a).State == object.Present })
+	c.wire.sever()
+	kit.True(c, "nothing is known any more", func() bool { return objects.Get(a).State == object.Unknown })
+	c.wire.mend()
+	kit.True(c, "a is known again", func() bool { return objects.Get(a).State == object.Present })
+	if len(c.changed) > 0 {
+		t.Errorf("%s is told that the watch was lost", <-c.changed)
 	}
 }

@@ -3,14 +3,12 @@ package observe
 import (
 	"context"
 	"log/slog"
-	"slices"
 	"sync"
 	"sync/atomic"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/dynamic"
 
 	"github.com/workwire/workwire/pkg/agent/internal/object"
@@ -21,10 +19,10 @@ import (
 // watcher is one watch and the cache that it fills.
 type watcher struct {
 	cache *watchcache.Cache[*unstructured.Unstructured]
-	// lost is called when a list or a watch fails after one succeeded; it may be nil.
+	// lost is called when a list or a watch fails after one succeeded.
 	lost func()
 
-	failing  atomic.Bool // the last list or watch failed
+	failing  atomic.Bool // the last list or watch failed, or run has returned
 	failOnce sync.Once
 	failed   chan struct{} // closed by the first failure
 }
@@ -45,6 +43,7 @@ type selection struct {
 
 // run watches until ctx ends, and retries with backoff.
 func (w *watcher) run(ctx context.Context, s selection) {
+	defer w.failing.Store(true) // no event would tell of a change any more
 	w.cache.Run(ctx, watchcache.Watch{Name: s.name, Client: s.client, Logger: s.logger, List: listwatch.Of(s.resource, s.restrict, w.noteResult)})
 }
 
@@ -55,7 +54,7 @@ func (w *watcher) noteResult(ctx context.Context, err error) {
 		return
 	}
 	w.failOnce.Do(func() { close(w.failed) })
-	if !before && w.lost != nil && ctx.Err() == nil && isClosed(w.cache.Synced()) {
+	if !before && ctx.Err() == nil && isClosed(w.cache.Synced()) {
 		w.lost()
 	}
 }
@@ -78,23 +77,6 @@ func (w *watcher) live(name types.NamespacedName) object.Live {
 		return object.Live{State: object.Absent}
 	}
 	return object.Live{}
-}
-
-// follow adds name to the objects of after, and removes it from those of before that are not in
-// after.
-func follow(name string, before, after []object.Ref, add, remove func(string, object.Ref)) {
-	if slices.Equal(before, after) {
-		return
-	}
-	for _, ref := range after {
-		add(name, ref)
-	}
-	keep := sets.New(after...)
-	for _, ref := range before {
-		if !keep.Has(ref) {
-			remove(name, ref)
-		}
-	}
 }
 
 func isClosed(c <-chan struct{}) bool {

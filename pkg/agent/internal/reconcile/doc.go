@@ -6,7 +6,7 @@
 // name in one goroutine at a time:
 //
 //	table := reconcile.NewTable()
-//	objects := observe.NewObjects(observe.ObjectsConfig{Changed: table.ObjectChanged, ...})
+//	objects := observe.New(observe.Config{Changed: table.ObjectChanged, ...})
 //	...
 //	r, err := reconcile.New(reconcile.Config{Table: table, Objects: objects, ...})
 //	if ok, err := r.Recover(ctx); ok {

@@ -51,8 +51,8 @@ type Config struct {
 	Executors  *executor.Executor[string]
 	Policy     *policy.File // of the cluster's owner; nil: none
 	Applier    *apply.Applier
-	Objects    *observe.Objects
-	Named      *observe.Named    // objects without the agent's label
+	Objects    *observe.Watches  // by type, with the agent's label
+	Named      *observe.Watches  // one by one, without the label
 	Client     dynamic.Interface // reads objects that are not watched
 	Raw        rest.Interface    // lists the pods of workloads that are not ready
 	Rules      *conditionrules.Evaluator

@@ -71,7 +71,7 @@ func TestEntriesEndWithTheirState(t *testing.T) {
 func TestForgetKeepsTheBackoff(t *testing.T) {
 	table := NewTable()
 	r := &Reconciler{Config: Config{
-		Table: table, Objects: observe.NewObjects(observe.ObjectsConfig{}), Named: observe.NewNamed(observe.NamedConfig{}),
+		Table: table, Objects: observe.New(observe.Config{}), Named: observe.New(observe.Config{}),
 		Executors: &executor.Executor[string]{},
 	}}
 	table.queue.AddRateLimited("name")
