@@ -5,20 +5,23 @@
 //	queue := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[string]{Queue: fairqueue.New(sourceOf)})
 package fairqueue
 
-import "slices"
+import (
+	"container/list"
+	"slices"
+)
 
-// Queue implements the Queue of a work queue of client-go, which owns it then. It is not safe for concurrent use. All calls cost
-// O(1), but for Remove.
+// Queue implements the Queue of a work queue of client-go, which owns it then. A key is in it at most once. It is not safe for
+// concurrent use. All calls cost O(1), but for Remove of the last key of a group, which visits the groups.
 type Queue[K, G comparable] struct {
-	group  func(K) G
-	length int
-	keys   map[G][]K
-	next   []G // that have keys
+	group func(K) G
+	keys  map[G]*list.List // of K
+	at    map[K]*list.Element
+	next  []G // that have keys
 }
 
 // New returns an empty queue. group returns the group of a key, always the same.
 func New[K, G comparable](group func(K) G) *Queue[K, G] {
-	return &Queue[K, G]{group: group, keys: map[G][]K{}}
+	return &Queue[K, G]{group: group, keys: map[G]*list.List{}, at: map[K]*list.Element{}}
 }
 
 // Touch does nothing: a key that is added again keeps its place.
@@ -27,41 +30,48 @@ func (q *Queue[K, G]) Touch(K) {}
 // Push adds key behind the others of its group.
 func (q *Queue[K, G]) Push(key K) {
 	group := q.group(key)
-	if len(q.keys[group]) == 0 {
+	keys := q.keys[group]
+	if keys == nil {
+		keys = list.New()
+		q.keys[group] = keys
 		q.next = append(q.next, group)
 	}
-	q.keys[group] = append(q.keys[group], key)
-	q.length++
+	q.at[key] = keys.PushBack(key)
 }
 
 // Len returns the number of keys.
-func (q *Queue[K, G]) Len() int { return q.length }
+func (q *Queue[K, G]) Len() int { return len(q.at) }
 
 // Pop removes and returns the next key. The queue must not be empty.
 func (q *Queue[K, G]) Pop() K {
 	group := q.next[0]
 	q.next = q.next[1:]
-	keys := q.keys[group]
-	if q.length--; len(keys) == 1 {
-		delete(q.keys, group)
-	} else {
-		q.keys[group] = keys[1:]
+	key := q.keys[group].Front().Value.(K)
+	if !q.remove(group, key) {
 		q.next = append(q.next, group)
 	}
-	return keys[0]
+	return key
 }
 
-// Remove removes key, and reports whether it was there. It visits the keys of its group, and all groups if it is the last of its own.
+// Remove removes key, and reports whether it was there.
 func (q *Queue[K, G]) Remove(key K) bool {
-	group := q.group(key)
-	i := slices.Index(q.keys[group], key)
-	if i < 0 {
+	if q.at[key] == nil {
 		return false
 	}
-	q.length--
-	if q.keys[group] = slices.Delete(q.keys[group], i, i+1); len(q.keys[group]) == 0 {
-		delete(q.keys, group)
+	group := q.group(key)
+	if q.remove(group, key) {
 		q.next = slices.DeleteFunc(q.next, func(g G) bool { return g == group })
 	}
 	return true
+}
+
+// remove removes key from its group, and reports whether it was the last one.
+func (q *Queue[K, G]) remove(group G, key K) (last bool) {
+	keys := q.keys[group]
+	keys.Remove(q.at[key])
+	delete(q.at, key)
+	if last = keys.Len() == 0; last {
+		delete(q.keys, group)
+	}
+	return last
 }

@@ -4,7 +4,7 @@ import "slices"
 
 // Nested is a queue of which groups of groups take turns: one key of each outer group after the other, and of one outer group, one
 // key of each inner group. So a key waits for one key of each other outer group, however many keys and inner groups these
-// have. All calls cost O(1), but for Remove and PopLongest.
+// have. All calls cost O(1), but for PopLongest, and for Remove of the last key of a group.
 type Nested[K, O, G comparable] struct {
 	outer  func(K) O
 	inner  func(K) G
@@ -69,8 +69,8 @@ func (q *Nested[K, O, G]) Remove(key K) bool {
 // the inner groups.
 func (q *Nested[K, O, G]) PopLongest(outer O) K {
 	queue := q.queues[outer]
-	group := slices.MaxFunc(queue.next, func(a, b G) int { return len(queue.keys[a]) - len(queue.keys[b]) })
-	key := queue.keys[group][0]
+	group := slices.MaxFunc(queue.next, func(a, b G) int { return queue.keys[a].Len() - queue.keys[b].Len() })
+	key := queue.keys[group].Front().Value.(K)
 	q.Remove(key)
 	return key
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/workwire/workwire/pkg/agent/internal/inbox"
 	"github.com/workwire/workwire/pkg/agent/internal/store"
 	"github.com/workwire/workwire/pkg/runtime/compress"
+	"github.com/workwire/workwire/pkg/runtime/fairqueue"
 	"github.com/workwire/workwire/pkg/runtime/quota"
 	"github.com/workwire/workwire/pkg/runtime/schedule"
 	"github.com/workwire/workwire/pkg/runtime/statestore"
@@ -35,8 +36,8 @@ type core struct {
 
 	works     map[wire.SourceID]map[types.UID]*work
 	count     int
-	queue     roundRobin               // ready to publish
-	feedback  roundRobin               // likewise, as soon as uplink has room
+	queue     *turns                   // ready to publish
+	feedback  *turns                   // likewise, as soon as uplink has room
 	limited   bool                     // uplink is
 	uplink    *quota.Quotas[string]    // of the bytes of statuses; they have one identity
 	delayed   schedule.Schedule[*work] // in backoff
@@ -53,6 +54,10 @@ type core struct {
 	ready  bool // there may be something to publish
 }
 
+// turns is a queue of works: those of a source in their order, and the sources by turns, so that no source waits
+// for all that another one has asked for.
+type turns = fairqueue.Queue[*work, wire.SourceID]
+
 // write is a value to write to the state file; nil deletes.
 type write struct {
 	bucket statestore.Bucket
@@ -62,8 +67,11 @@ type write struct {
 
 func newCore(maxUplink, inFlight int) core {
 	perMinute := float64(maxUplink)
+	source := func(w *work) wire.SourceID { return w.key.Source }
 	return core{
 		most:     inFlight,
+		queue:    fairqueue.New(source),
+		feedback: fairqueue.New(source),
 		works:    map[wire.SourceID]map[types.UID]*work{},
 		notHeld:  map[wire.SourceID]int{},
 		refusing: map[wire.SourceID]struct{}{},
@@ -178,7 +186,9 @@ func (c *core) remove(w *work) {
 		*w = work{key: w.key, state: publishing, inFlight: w.inFlight, forgotten: true}
 		return
 	case queued:
-		c.dequeue(w)
+		if !c.queue.Remove(w) {
+			c.feedback.Remove(w)
+		}
 	case backingOff:
 		c.endBackoff(w)
 	}
@@ -254,21 +264,22 @@ func (c *core) next(now time.Time) (a *attempt, idle bool, again time.Time) {
 	if !c.connected {
 		return nil, c.inFlight == 0, again
 	}
-	w := c.queue.front()
-	if w == nil {
-		if w = c.feedback.front(); w != nil {
-			if wait := c.uplink.Wait("", quota.Cost{quota.Bytes: 1}, now); wait > 0 {
-				if room := now.Add(wait); again.IsZero() || room.Before(again) {
-					again = room
-				}
-				w = nil
-			}
-		}
+	queue := c.queue
+	if queue.Len() == 0 {
+		queue = c.feedback
 	}
-	if w == nil || c.inFlight >= c.most {
+	if queue.Len() == 0 || c.inFlight >= c.most {
 		return nil, c.inFlight == 0, again
 	}
-	c.dequeue(w)
+	if queue == c.feedback {
+		if wait := c.uplink.Wait("", quota.Cost{quota.Bytes: 1}, now); wait > 0 {
+			if room := now.Add(wait); again.IsZero() || room.Before(again) {
+				again = room
+			}
+			return nil, c.inFlight == 0, again
+		}
+	}
+	w := queue.Pop()
 	w.state, w.inFlight = publishing, w.want
 	a = &attempt{work: w, key: w.key, last: w.last, version: w.want, form: w.form, action: wire.Update, epoch: c.epoch, session: c.session, resync: w.resync}
 	a.accepts = c.accepts[w.key.Source]
@@ -375,8 +386,8 @@ func (c *core) acknowledged(a *attempt) (final bool) {
 func (c *core) figures() Stats {
 	s := c.stats
 	s.InFlight = c.inFlight
-	s.Waiting = c.feedback.count
-	s.Works, s.Pending = c.count, c.queue.count+s.Waiting+c.delayed.Len()+c.inFlight
+	s.Waiting = c.feedback.Len()
+	s.Works, s.Pending = c.count, c.queue.Len()+s.Waiting+c.delayed.Len()+c.inFlight
 	return s
 }
 
@@ -385,24 +396,18 @@ func (c *core) enqueue(w *work) {
 	if w.state != idle || (w.want == w.acked && !w.resync) {
 		return
 	}
-	w.state, w.queue = queued, &c.queue
-	if !w.urgent {
-		w.queue = &c.feedback
+	w.state, c.ready = queued, true
+	if w.urgent {
+		c.queue.Push(w)
+	} else {
+		c.feedback.Push(w)
 	}
-	w.queue.push(w)
-	c.ready = true
-}
-
-// dequeue makes a queued work idle.
-func (c *core) dequeue(w *work) {
-	w.queue.remove(w)
-	w.state, w.queue = idle, nil
 }
 
 // setUrgent sets w.urgent, and takes w out of the queue for feedback if it does not belong there any more.
 func (c *core) setUrgent(w *work, urgent bool) {
-	if w.urgent = urgent; urgent && w.state == queued && w.queue == &c.feedback {
-		c.dequeue(w)
+	if w.urgent = urgent; urgent && c.feedback.Remove(w) {
+		w.state = idle
 	}
 }
 

@@ -10,7 +10,7 @@
 //	...
 //	out.Set(key, outbox.Status{Generation: 2, Cluster: cluster, Meta: &entry.Meta, Status: status})
 //
-// core.go decides what is published when; roundrobin.go is the order of what is ready, and uplink.go says what may wait for the uplink.
+// core.go decides what is published when, and uplink.go says what may wait for the uplink.
 //
 // The handler of the transport reports the state of the connection with Connected and Lost, and
 // passes on the resync requests of the sources with Resync.

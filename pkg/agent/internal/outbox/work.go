@@ -1,7 +1,6 @@
 package outbox
 
 import (
-	"container/list"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -66,8 +65,6 @@ type work struct {
 	forgotten bool // while publishing: remove it afterwards
 
 	state    state
-	queue    *roundRobin // that has element, while queued
-	element  *list.Element
 	failures int // since a publish was acknowledged
 }
 
