@@ -166,7 +166,6 @@ func (a *Agent) newSession(topics wire.AgentTopics) (err error) {
 		Superseded:     func(key inbox.Key) { a.reconciler.Superseded(key) },
 		SourceAnswered: func() { a.reconciler.SourceAnswered() },
 		DryRun:         func(question *wire.DryRun, refused error) { a.dryRuns.Ask(question, refused) },
-		Connected:      func() { a.dryRuns.Connected() },
 		Tracer:         a.tracer, Changes: a.changes,
 		Audit: config.Audit, Registerer: config.Registerer, Logger: config.Logger,
 	})

@@ -6,21 +6,20 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 	"time"
 
 	cloudevents "github.com/cloudevents/sdk-go/v2/event"
 	"golang.org/x/sync/errgroup"
-	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
+	"github.com/workwire/workwire/pkg/agent/internal/applied"
 	"github.com/workwire/workwire/pkg/agent/internal/budget"
 	"github.com/workwire/workwire/pkg/agent/internal/executor"
 	"github.com/workwire/workwire/pkg/agent/internal/inbox"
+	"github.com/workwire/workwire/pkg/agent/internal/restmapper"
 	"github.com/workwire/workwire/pkg/agent/internal/slots"
 	"github.com/workwire/workwire/pkg/agent/policy"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
@@ -39,18 +38,11 @@ const (
 	maxAnswer = 200_000
 )
 
-// errBusy is the failure of a question that found the queue full.
+// connectionRetry is when an answer is published again for which there was no connection.
+const connectionRetry = 500 * time.Millisecond
+
+// errBusy is the failure of a question that found too many others of its source waiting.
 var errBusy = errors.New("the agent is busy with other dry runs: try again")
-
-// Mapper returns the resource that serves a kind.
-type Mapper interface {
-	RESTMapping(context.Context, schema.GroupVersionKind) (*meta.RESTMapping, error)
-}
-
-// Applied returns the AppliedManifestWork with a name, nil if there is none.
-type Applied interface {
-	Current(ctx context.Context, name string) (*workv1.AppliedManifestWork, error)
-}
 
 // Config configures [New]. Fields without a default are required.
 type Config struct {
@@ -72,8 +64,8 @@ type Config struct {
 	AppliedName func(source wire.SourceID, work string) string
 
 	Inbox      *inbox.Inbox
-	RESTMapper Mapper
-	Applied    Applied
+	RESTMapper *restmapper.Mapper
+	Applied    *applied.Client
 	Executors  *executor.Executor[string]
 	Budgets    *budget.Accounts // of expressions
 	Policy     *policy.File     // of the cluster's owner; nil: none
@@ -94,11 +86,14 @@ type Runner struct {
 	config  Config
 	queue   *queue
 	slots   *slots.Pool
-	refused chan task
+	refused chan rejection
 	runs    *prometheus.CounterVec
+}
 
-	mu        sync.Mutex
-	connected chan struct{} // closed at the next connection
+// rejection is a question that is not examined, and why.
+type rejection struct {
+	question *wire.DryRun
+	reason   error
 }
 
 // New returns a Runner that does nothing until [Runner.Run].
@@ -108,30 +103,29 @@ func New(c Config) (*Runner, error) {
 	}
 	c.Logger = cmp.Or(c.Logger, slog.Default())
 	return &Runner{
-		config: c, queue: newQueue(), slots: slots.New(1), refused: make(chan task, maxWaiting), connected: make(chan struct{}),
+		config: c, queue: newQueue(), slots: slots.New(1), refused: make(chan rejection, maxWaiting),
 		runs: promauto.With(c.Registerer).NewCounterVec(prometheus.CounterOpts{
 			Name: "workwire_agent_dry_runs_total", Help: "Dry runs that sources have asked for, by result: answered, failed, busy, expired or unsealed.",
 		}, []string{"result"}),
 	}, nil
 }
 
-// Ask has a question answered. It returns at once; a question that finds too many others waiting is
+// Ask has a question answered. It returns at once; a question that finds too many others of its source waiting is
 // told so, or dropped, as is one with a reason to refuse it.
 func (r *Runner) Ask(question *wire.DryRun, refused error) {
-	t, result, reason := task{question, refused}, "unsealed", ""
+	result, reason := "unsealed", ""
 	if refused == nil {
-		without, full := r.queue.put(t)
-		if !full {
+		if r.queue.put(question) {
 			return
 		}
-		t, result = task{without.question, errBusy}, "busy"
+		refused, result = errBusy, "busy"
 	}
 	if closed, ok := errors.AsType[*sealing.OpenError](refused); ok {
 		reason = string(closed.Reason)
 	}
-	r.record(t.question, result, reason)
+	r.record(question, result, reason)
 	select {
-	case r.refused <- t:
+	case r.refused <- rejection{question, refused}:
 	default: // its source waits until its time is over
 	}
 }
@@ -144,14 +138,14 @@ func (r *Runner) Run(ctx context.Context) error {
 			select {
 			case <-ctx.Done():
 				return nil
-			case t := <-r.refused:
-				r.publish(ctx, t.question, &wire.DryRunAnswer{Failure: condition.Shorten(t.refused.Error(), maxMessage)})
+			case refused := <-r.refused:
+				r.publish(ctx, refused.question, &wire.DryRunAnswer{Failure: condition.Shorten(refused.reason.Error(), maxMessage)})
 			}
 		}
 	})
 	group.Go(func() error {
 		for {
-			t, done, err := r.queue.next(ctx)
+			question, done, err := r.queue.next(ctx)
 			if err != nil {
 				return nil
 			}
@@ -162,7 +156,7 @@ func (r *Runner) Run(ctx context.Context) error {
 			group.Go(func() error {
 				defer done()
 				defer release()
-				r.examine(ctx, t.question)
+				r.examine(ctx, question)
 				return nil
 			})
 		}
@@ -215,20 +209,6 @@ func (r *Runner) answer(ctx context.Context, question *wire.DryRun) *wire.DryRun
 	return answer
 }
 
-// Connected has the answers sent that wait for a connection.
-func (r *Runner) Connected() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	close(r.connected)
-	r.connected = make(chan struct{})
-}
-
-func (r *Runner) nextConnection() <-chan struct{} {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.connected
-}
-
 func (r *Runner) publish(ctx context.Context, question *wire.DryRun, answer *wire.DryRunAnswer) {
 	answer.ID, answer.Source = question.ID, question.Source
 	answer.Agent, answer.Cluster = r.config.Agent, r.config.Cluster
@@ -258,12 +238,11 @@ func (r *Runner) send(ctx context.Context, question *wire.DryRun, answer *wire.D
 	wait, cancel := context.WithDeadline(ctx, expires)
 	defer cancel()
 	for {
-		next := r.nextConnection()
 		if err := r.config.Transport.Publish(ctx, topic, event); !errors.Is(err, transport.ErrNotConnected) {
 			return err
 		}
 		select {
-		case <-next:
+		case <-time.After(connectionRetry):
 		case <-wait.Done():
 			return transport.ErrNotConnected
 		}

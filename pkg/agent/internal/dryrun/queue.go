@@ -7,65 +7,37 @@ import (
 	"github.com/workwire/workwire/pkg/wire"
 )
 
-const (
-	// maxWaiting is how many questions of a source wait while one of it is examined, maxAllWaiting how
-	// many of all.
-	maxWaiting    = 8
-	maxAllWaiting = 32
-)
+// maxWaiting is how many questions of a source wait while one of it is examined.
+const maxWaiting = 8
 
-// task is a question, or one that is refused.
-type task struct {
-	question *wire.DryRun
-	refused  error // why it is not examined; nil if it is
-}
-
-// queue holds questions, and shares the turns and places between sources: of each source one is examined
-// at a time, and sources take turns. It is safe for concurrent use.
+// queue holds questions, and shares the turns between sources: of each source one is examined at a time, and
+// sources take turns. It is safe for concurrent use.
 type queue struct {
 	mu      sync.Mutex
-	waiting map[wire.SourceID][]task
+	waiting map[wire.SourceID][]*wire.DryRun
 	turns   []wire.SourceID // that have a question waiting and none being examined
 	running map[wire.SourceID]bool
-	size    int
 	wake    chan struct{} // holds a token if turns may have one
 }
 
 func newQueue() *queue {
-	return &queue{waiting: map[wire.SourceID][]task{}, running: map[wire.SourceID]bool{}, wake: make(chan struct{}, 1)}
+	return &queue{waiting: map[wire.SourceID][]*wire.DryRun{}, running: map[wire.SourceID]bool{}, wake: make(chan struct{}, 1)}
 }
 
-// put adds a task. It returns the one for which there is no place, if there is none: that one, or if the queue
-// is full, the newest one of the source that has most.
-func (q *queue) put(t task) (without task, full bool) {
+// put adds a question, and reports whether there was a place for it.
+func (q *queue) put(question *wire.DryRun) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	source := t.question.Source
+	source := question.Source
 	if len(q.waiting[source]) >= maxWaiting {
-		return t, true
+		return false
 	}
-	if q.size >= maxAllWaiting {
-		most := source
-		for other, tasks := range q.waiting { // at most maxAllWaiting
-			if len(tasks) > len(q.waiting[most])+1 || len(tasks) > len(q.waiting[most]) && most != source {
-				most = other
-			}
-		}
-		if most == source {
-			return t, true
-		}
-		last := len(q.waiting[most]) - 1
-		without, full = q.waiting[most][last], true
-		q.waiting[most] = q.waiting[most][:last]
-		q.size--
-	}
-	q.waiting[source] = append(q.waiting[source], t)
-	q.size++
+	q.waiting[source] = append(q.waiting[source], question)
 	if len(q.waiting[source]) == 1 && !q.running[source] {
 		q.turns = append(q.turns, source)
 		q.signal()
 	}
-	return without, full
+	return true
 }
 
 func (q *queue) signal() {
@@ -77,37 +49,36 @@ func (q *queue) signal() {
 
 // next waits for the question whose turn it is. done must be called when it was examined. The error is that
 // of ctx.
-func (q *queue) next(ctx context.Context) (t task, done func(), err error) {
+func (q *queue) next(ctx context.Context) (question *wire.DryRun, done func(), err error) {
 	for {
-		if t, ok := q.pop(); ok {
-			return t, func() { q.done(t.question.Source) }, nil
+		if question := q.pop(); question != nil {
+			return question, func() { q.done(question.Source) }, nil
 		}
 		select {
 		case <-ctx.Done():
-			return task{}, nil, ctx.Err()
+			return nil, nil, ctx.Err()
 		case <-q.wake:
 		}
 	}
 }
 
-// pop removes and returns the first task of the source whose turn it is.
-func (q *queue) pop() (t task, ok bool) {
+// pop removes and returns the first question of the source whose turn it is, nil if there is none.
+func (q *queue) pop() *wire.DryRun {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if len(q.turns) == 0 {
-		return task{}, false
+		return nil
 	}
 	source := q.turns[0]
 	q.turns = q.turns[1:]
-	t = q.waiting[source][0]
+	question := q.waiting[source][0]
 	if rest := q.waiting[source][1:]; len(rest) > 0 {
 		q.waiting[source] = rest
 	} else {
 		delete(q.waiting, source)
 	}
-	q.size--
 	q.running[source] = true
-	return t, true
+	return question
 }
 
 // done gives the source of a question that was examined its next turn.

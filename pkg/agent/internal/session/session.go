@@ -63,8 +63,6 @@ type Config struct {
 	// DryRun is called with what a source asks to try, or with why that is refused and not asked. It must
 	// not block. Default: such questions are dropped.
 	DryRun func(question *wire.DryRun, refused error)
-	// Connected is called when events can be published again. It must not block.
-	Connected func()
 	// SourceAnswered is called when a source answers a resync request for the first time. It must
 	// not block.
 	SourceAnswered func()
@@ -192,7 +190,6 @@ func (s *Session) Handler() transport.Handler {
 			s.connected.Store(true)
 			s.config.Outbox.Connected(s.presence.connected())
 			s.presence.announce()
-			s.config.Connected()
 			sources := s.toAsk(c)
 			s.asking(func(q *questions.Questions, now time.Time) { q.Connected(sources, now) })
 		},
