@@ -118,7 +118,10 @@ func TestValues(t *testing.T) {
 			rules: paths("b", ".a["), object: configMap,
 			wantErr: "failed to parse json path .a[ of b with error: unterminated array",
 		},
-		"range": {rules: paths("r", `range .status.conditions[*]}{.type}{end`), object: deployment, want: "r='Available'"},
+		"range": {
+			rules: paths("r", `range .status.conditions[*]}{.type}{end`), object: deployment,
+			wantErr: "failed to parse json path range .status.conditions[*]}{.type}{end of r with error: it has braces: give one path, without them",
+		},
 		"no leading dot": {
 			rules: paths("b", "spec.replicas"), object: deployment,
 			wantErr: "failed to find value for b with error: unrecognized identifier spec", //nolint:misspell // the library's text

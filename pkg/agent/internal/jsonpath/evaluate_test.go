@@ -103,10 +103,19 @@ func TestEvaluateAsTheLibrary(t *testing.T) {
 		".n[0]", ".n.x", ".a.b.n", ".a.b.c[0]", ".a.*", ".a.b.*", ".a.b.*.n", "..n", "..c..n", ".a..p", ".a.b[?(@.n)].p", ".a.b[?(@.n=='y')].p", `.a.b[?(@.n=="y")].p`,
 		".a.b[?(@.p>1)].n", ".a.b[?(@.p>=2)].n", ".a.b[?(@.p<2)].n", ".a.b[?(@.p<=1)].n", ".a.b[?(@.p!=1)].n", ".a.b[?(@.p==3.5)].n", ".a.b[?(@.n>'x')].p", ".a.b[?(@.n==@.n)].p",
 		".a.b[?(@.c[*].n=='x')].p", ".a.b[?(@.c[0].n=='x')].p", ".a.b[?(@.q==1)]", ".a.b[?(@.q)]", ".a.b[?(@.c)].n", ".a[?(@.n=='x')]", ".n[?(@.n)]", ".a.b[?(@.n=~'x')]", ".a.b[?(@.n==true)]",
-		".a.l[?(@[0]==1)]", `['k.d/e']`, `.k\.d/e`, "'text'", ".n}{.p", ".n} and {.p", "range .a.b[*]}{.n}{end", "range .a.b[*]}{.n}, {.p}{end}{.n", "range .a.b[*]}{range .c[*]}{.n}{end}{.p}{end}{.p",
-		"range .a.none[*]}{.n}{end}{.n", "end", "range", "range .n", "spec.replicas", ".a.range", ".a.b[range]", "5", "1.5", "true", ".a[", ".a[?(", ".a[?(@.b)", ".a[x]", "}", "{", ".a.b[?(@.c[?(@.n=='x')])].n",
+		".a.l[?(@[0]==1)]", `['k.d/e']`, `.k\.d/e`, "'text'",
+		"spec.replicas", ".a.range", ".a.b[range]", "5", "1.5", "true", ".a[", ".a[?(", ".a[?(@.b)", ".a[x]", "{", "'}'", ".a.b[?(@.n=='}{')]", ".a.b[?(@.c[?(@.n=='x')])].n",
 	} {
 		compare(t, expression, object)
+	}
+}
+
+// TestOnePath: an expression is one path, and no template.
+func TestOnePath(t *testing.T) {
+	for _, expression := range []string{".n}{.p", ".n} and {.p", ".n}.p", "}", "range .a.b[*]}{.n}{end"} {
+		if _, err := Parse(expression); err == nil || err.Error() != "it has braces: give one path, without them" {
+			t.Errorf("%s: error %v", expression, err)
+		}
 	}
 }
 
@@ -152,7 +161,7 @@ func TestEvaluateUnlikeTheLibrary(t *testing.T) {
 		{".empty[*].l[*]", "[1]", ""},
 		{".null[?(@.a=='b')]", "null", ""},
 		{".null[0]", "null", ""},
-		{"range .empty[*]}{.l", "[[],[1]]", ""}, // without an end
+		{"range .z", "", "unrecognized identifier range"},
 		{".null.a.b", "null", ""},
 		{".null", "[null]", ""},
 		{".conditions[?(@.type=='Ready')].status", `["1"]`, ""},

@@ -31,7 +31,7 @@ var ErrBudget = errors.New("it visits too many values")
 type Budget int
 
 // Path is a parsed path. It is immutable and safe for concurrent use.
-type Path struct{ nodes []jsonpath.Node }
+type Path struct{ list *jsonpath.ListNode }
 
 // Parse returns the path of an expression without its braces. Errors name no more than the syntax.
 func Parse(expression string) (path *Path, err error) {
@@ -51,15 +51,25 @@ func Parse(expression string) (path *Path, err error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Path{parser.Root.Nodes}, nil
+	if len(parser.Root.Nodes) == 1 {
+		if list, ok := parser.Root.Nodes[0].(*jsonpath.ListNode); ok {
+			return &Path{list}, nil
+		}
+	}
+	return nil, errors.New("it has braces: give one path, without them")
 }
 
 // Find returns the values in object that match, in an order that depends on object only. A missing
 // field matches nothing. It subtracts its cost from budget. Errors contain no values. Find does not
 // modify object; it returns parts of it.
+//
+// It replaces the evaluation of the library, which visits the fields of an object in random order,
+// so that the first of several matches differs each time, modifies the parsed nodes, returns an
+// error for null but not for a missing field, discards all matches at an empty list, and returns
+// errors that may contain values. A test verifies that both agree in all other cases.
 func (p *Path) Find(object any, budget *Budget) ([]any, error) {
 	e := evaluation{budget}
-	return e.evaluate(p.nodes, object)
+	return e.walk([]any{object}, p.list)
 }
 
 // evaluation is one call of Find.
