@@ -12,8 +12,8 @@
 // and messages are API: docs/conditions.md lists them.
 //
 // Expressions are untrusted. A faulty one results in a condition that describes the fault, never in
-// an error of the agent. Their cost is limited to 1,000,000 for an expression and 10,000,000 for
-// all rules of a manifest, less in a work with many, in the units of [expression].
+// an error of the agent. Their cost is limited to 1,000,000 for an expression, in the units of
+// [expression], and by the budget of the work.
 package conditionrules
 
 import (
@@ -44,15 +44,14 @@ const (
 
 // Evaluator evaluates condition rules. It is safe for concurrent use.
 type Evaluator struct {
-	programs  *programs
-	manifests int // of the work, 0 if there is none
-	budget    *budget.Budget
+	programs *programs
+	budget   *budget.Budget
 }
 
-// OfWork returns an Evaluator for the manifests of one work, whose budgets are their shares of the
-// work's, and whose expressions spend from b. It shares the compiled expressions of e.
-func (e *Evaluator) OfWork(manifests int, b *budget.Budget) *Evaluator {
-	return &Evaluator{programs: e.programs, manifests: manifests, budget: b}
+// OfWork returns an Evaluator for the manifests of one work, whose expressions spend from b. It shares the
+// compiled expressions of e.
+func (e *Evaluator) OfWork(b *budget.Budget) *Evaluator {
+	return &Evaluator{programs: e.programs, budget: b}
 }
 
 // New returns an Evaluator. It returns an error only if the CEL environment cannot be created.
@@ -79,7 +78,7 @@ func (e *Evaluator) Evaluate(ctx context.Context, rules []workv1.ConditionRule, 
 	}
 	e.budget.Start()
 	defer e.budget.Stop()
-	run := newEvaluation(e, live)
+	run := &evaluation{Evaluator: e, object: live.Object, kind: live.GroupVersionKind()}
 	conditions := make([]metav1.Condition, 0, len(rules))
 	indexes := make(map[string]int, len(rules))
 	for i := range rules {

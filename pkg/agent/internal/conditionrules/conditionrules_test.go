@@ -15,8 +15,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
 
+	"github.com/workwire/workwire/pkg/agent/internal/budget"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/runtime/expression"
+	"github.com/workwire/workwire/pkg/runtime/quota"
+	"github.com/workwire/workwire/pkg/wire"
 	"github.com/workwire/workwire/pkg/workstate/condition"
 )
 
@@ -236,38 +239,39 @@ func TestOrderAndRepeatedConditions(t *testing.T) {
 	}
 }
 
-// TestBudget evaluates rules that each cost nearly what an expression may.
+// TestBudget evaluates rules that each cost nearly what an expression may: together they are over the budget of the work.
 func TestBudget(t *testing.T) {
 	t.Parallel()
 	costly := "object.long.contains(object.long)" // 900,000: cheap to do, but counted by the product of the lengths
+	const fit, exceeded = 5, "the expressions of the work cost too much together"
 	var rules []workv1.ConditionRule
-	for i := range 30 {
+	for i := range 10 {
 		rule := celRule(costly)
 		rule.Condition = fmt.Sprintf("C%02d", i)
 		rules = append(rules, rule)
 	}
-	e, live := evaluator(t), object(t, widget)
+	live := object(t, widget)
 	live.Object["long"] = strings.Repeat("a", 9486)
-	var outcomes []string
-	for _, c := range e.Evaluate(context.Background(), rules, live) {
-		outcomes = append(outcomes, fmt.Sprintf("%s %s %s", c.Status, c.Reason, strings.TrimSuffix(c.Message, c.Type)))
+	outcomes := func() (outcomes []string) {
+		b, _ := budget.New(quota.New[wire.SourceID](quota.Config{Subsystem: "test"})).BeginTurn("hub", nil)
+		for _, c := range evaluator(t).OfWork(b).Evaluate(context.Background(), rules, live) {
+			outcomes = append(outcomes, fmt.Sprintf("%s %s %s", c.Status, c.Reason, strings.TrimSuffix(c.Message, c.Type)))
+		}
+		return outcomes
 	}
 	times := func(n int, outcome string) []string { return slices.Repeat([]string{outcome}, n) }
-	want := append(times(11, "True ConditionRuleEvaluated Manifest is "), times(19, "False ConditionRuleExpressionError CEL evaluation budget exceeded")...)
-	if diff := cmp.Diff(want, outcomes); diff != "" {
+	want := append(times(fit, "True ConditionRuleEvaluated Manifest is "), times(10-fit, "False ConditionRuleExpressionError "+exceeded)...)
+	if diff := cmp.Diff(want, outcomes()); diff != "" {
 		t.Error(diff)
 	}
 
-	// Messages do not count, and have a bound of their own.
+	// Messages count as well, but change the result of no rule before them.
 	for i := range rules {
 		rules[i].CelExpressions, rules[i].MessageExpression = []string{"true"}, costly+` ? "costly" : ""`
 	}
-	outcomes = nil
-	for _, c := range e.Evaluate(context.Background(), rules, live) {
-		outcomes = append(outcomes, fmt.Sprintf("%s %s %s", c.Status, c.Reason, c.Message))
-	}
-	want = append(times(11, "True ConditionRuleEvaluated costly"), times(19, "True ConditionRuleEvaluated CEL evaluation budget exceeded")...)
-	if diff := cmp.Diff(want, outcomes); diff != "" {
+	want = slices.Concat(times(fit, "True ConditionRuleEvaluated costly"), times(1, "True ConditionRuleEvaluated "+exceeded),
+		times(10-fit-1, "False ConditionRuleExpressionError "+exceeded))
+	if diff := cmp.Diff(want, outcomes()); diff != "" {
 		t.Error(diff)
 	}
 }

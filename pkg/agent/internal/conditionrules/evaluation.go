@@ -9,7 +9,6 @@ import (
 	"github.com/google/cel-go/common/types"
 	"github.com/google/cel-go/common/types/ref"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/workwire/workwire/pkg/agent/internal/budget"
@@ -17,34 +16,14 @@ import (
 	"github.com/workwire/workwire/pkg/runtime/expression"
 )
 
-const (
-	// maxCost is the maximum cost of one expression.
-	maxCost = expression.MaxCost
-	// maxTotalCost is the maximum total cost of the expressions of all rules of a manifest, and
-	// separately of their message expressions. In a work with many manifests it is their share of
-	// maxCostOfWork, at least minTotalCost.
-	maxTotalCost  = 10_000_000
-	maxCostOfWork = 50_000_000
-	minTotalCost  = 20_000
-)
+// maxCost is the maximum cost of one expression.
+const maxCost = expression.MaxCost
 
 // evaluation evaluates the rules of one manifest. It is not safe for concurrent use.
 type evaluation struct {
-	programs *programs
-	budget   *budget.Budget
-	object   map[string]any
-	kind     schema.GroupVersionKind
-	// The remaining budgets. Messages have their own, so that a long one cannot cost a rule its
-	// result.
-	expressions, messages uint64
-}
-
-func newEvaluation(e *Evaluator, live *unstructured.Unstructured) *evaluation {
-	share := uint64(min(maxTotalCost, max(minTotalCost, maxCostOfWork/max(e.manifests, 1))))
-	return &evaluation{
-		programs: e.programs, budget: e.budget, object: live.Object, kind: live.GroupVersionKind(),
-		expressions: share, messages: share,
-	}
+	*Evaluator
+	object map[string]any
+	kind   schema.GroupVersionKind
 }
 
 // rule returns the condition that a rule sets, without its type.
@@ -75,7 +54,7 @@ func (e *evaluation) rule(ctx context.Context, rule *workv1.ConditionRule) metav
 
 // test evaluates one expression of a rule. If that fails, it returns the condition of the rule.
 func (e *evaluation) test(ctx context.Context, text string) (bool, *metav1.Condition) {
-	value, err := e.value(ctx, source{text: text}, &e.expressions, map[string]any{"object": e.object})
+	value, err := e.value(ctx, source{text: text}, map[string]any{"object": e.object})
 	var notBuilt *expression.BuildError
 	switch {
 	case ctx.Err() != nil:
@@ -119,7 +98,7 @@ func (e *evaluation) evaluated(ctx context.Context, rule *workv1.ConditionRule, 
 
 // text evaluates a message expression.
 func (e *evaluation) text(ctx context.Context, text string, result bool) (string, error) {
-	value, err := e.value(ctx, source{text: text, message: true}, &e.messages, map[string]any{"object": e.object, "result": result})
+	value, err := e.value(ctx, source{text: text, message: true}, map[string]any{"object": e.object, "result": result})
 	if notCompiled, ok := errors.AsType[*expression.SyntaxError](err); ok {
 		return "", errors.New(brief(notCompiled))
 	}
@@ -133,13 +112,10 @@ func (e *evaluation) text(ctx context.Context, text string, result bool) (string
 	return string(message), nil
 }
 
-// value evaluates an expression and subtracts its cost from the budget that is left.
-func (e *evaluation) value(ctx context.Context, src source, left *uint64, variables map[string]any) (value ref.Val, err error) {
-	switch {
-	case ctx.Err() != nil:
+// value evaluates an expression, which spends from the budget of the work.
+func (e *evaluation) value(ctx context.Context, src source, variables map[string]any) (value ref.Val, err error) {
+	if ctx.Err() != nil {
 		return nil, ctx.Err()
-	case *left == 0:
-		return nil, expression.ErrBudget
 	}
 	compile, cached := e.programs.find(src)
 	if err := e.budget.Compile(src.text, compileSteps(src.text), cached); err != nil {
@@ -149,8 +125,8 @@ func (e *evaluation) value(ctx context.Context, src source, left *uint64, variab
 	if err != nil {
 		return nil, err
 	}
-	var cost uint64
-	exceeded := e.budget.Run(int(*left), func(allowed int) (int, bool) {
+	exceeded := e.budget.Run(maxCost, func(allowed int) (int, bool) {
+		var cost uint64
 		timed := &timed{Context: ctx, budget: e.budget}
 		value, cost, err = p.Run(timed, variables, uint64(allowed))
 		switch {
@@ -163,7 +139,6 @@ func (e *evaluation) value(ctx context.Context, src source, left *uint64, variab
 		}
 		return int(min(cost, maxCost)), errors.Is(err, expression.ErrBudget)
 	})
-	*left -= min(cost, *left)
 	if exceeded != nil {
 		return nil, exceeded
 	}

@@ -8,9 +8,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-
-	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
-	"github.com/workwire/workwire/pkg/runtime/expression"
 )
 
 // wide is an object with this number of fields.
@@ -78,19 +75,4 @@ func (c *endsAfter) Err() error {
 		return context.Canceled
 	}
 	return nil
-}
-
-// TestShareOfAWork: a manifest has its share of what the rules of a work may cost.
-func TestShareOfAWork(t *testing.T) {
-	e, live := evaluator(t), wide(1000)
-	rule := workv1.ConditionRule{Type: workv1.CelConditionExpressionsType, Condition: "C", CelExpressions: []string{"object.data.all(a, object.data.all(b, a != b || true))"}}
-	small := workv1.ConditionRule{Type: workv1.CelConditionExpressionsType, Condition: "D", CelExpressions: []string{"object.data.all(a, a != '')"}}
-	for manifests, want := range map[int]string{1: "actual cost limit exceeded", 5000: expression.ErrBudget.Error()} {
-		if got := e.OfWork(manifests, nil).Evaluate(t.Context(), []workv1.ConditionRule{rule}, live)[0]; !strings.Contains(got.Message, want) {
-			t.Errorf("%d manifests: %s, want %s", manifests, got.Message, want)
-		}
-	}
-	if got := e.OfWork(5000, nil).Evaluate(t.Context(), []workv1.ConditionRule{small}, live)[0]; got.Message != "Manifest is D" {
-		t.Errorf("a small rule of a large work: %s", got.Message)
-	}
 }

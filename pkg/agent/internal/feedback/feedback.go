@@ -63,19 +63,19 @@ func New(config Config) *Reader {
 // of a rule. A missing value or null is omitted without an error. Values returns those that it
 // found even if others failed. The text of the error is that of the only failure, or "[a, b]" for
 // several, without duplicates. manifests is the number of manifests of the work that have feedback
-// rules: they share the limits of the work. Values does not modify obj and does not panic, whatever
+// rules: they share the size of its values. Values does not modify obj and does not panic, whatever
 // obj contains.
 func (r *Reader) Values(b *budget.Budget, rules []workv1.FeedbackRule, obj *unstructured.Unstructured, manifests int) ([]workv1.FeedbackValue, error) {
 	var values []workv1.FeedbackValue
 	var errs []error
 	b.Start()
 	defer b.Stop()
-	left, paths := r.limits(manifests), 0
+	left, paths := r.room(manifests), 0
 	add := func(name, path string) {
 		if paths++; paths > maxPathsOfManifest {
 			return
 		}
-		found, err := r.value(name, path, obj, b, &left.visits)
+		found, err := r.value(name, path, obj, b)
 		if err == nil && found != nil {
 			err = left.add(name, found)
 		}
@@ -115,8 +115,8 @@ func (r *Reader) Values(b *budget.Budget, rules []workv1.FeedbackRule, obj *unst
 }
 
 // value returns the value of one path, or nil if the path does not match.
-func (r *Reader) value(name, path string, obj *unstructured.Unstructured, b *budget.Budget, visits *jsonpath.Budget) (*workv1.FieldValue, error) {
-	found, err := r.find(name, path, obj.Object, b, visits)
+func (r *Reader) value(name, path string, obj *unstructured.Unstructured, b *budget.Budget) (*workv1.FieldValue, error) {
+	found, err := r.find(name, path, obj.Object, b)
 	if err != nil || len(found) == 0 {
 		return nil, err
 	}
@@ -159,19 +159,16 @@ func (r *Reader) raw(name string, value any) (*workv1.FieldValue, error) {
 
 // find returns all values of object that match an expression without its braces. A missing field
 // matches nothing. Errors contain name, the name of the feedback value.
-func (r *Reader) find(name, expression string, object map[string]any, b *budget.Budget, visits *jsonpath.Budget) (found []any, err error) {
+func (r *Reader) find(name, expression string, object map[string]any, b *budget.Budget) (found []any, err error) {
 	path, err := r.parse(expression)
 	if err != nil {
 		return nil, fmt.Errorf("failed to parse json path %s of %s with error: %w", condition.Shorten(expression, maxQuotedPath), name, err)
 	}
-	taken := 0
-	exceeded := b.Run(int(*visits), func(allowed int) (int, bool) {
+	exceeded := b.Run(maxVisits, func(allowed int) (int, bool) {
 		left := jsonpath.Budget(allowed)
 		found, err = path.Find(object, &left)
-		taken = allowed - int(left)
-		return taken, errors.Is(err, jsonpath.ErrBudget)
+		return allowed - int(left), errors.Is(err, jsonpath.ErrBudget)
 	})
-	*visits -= jsonpath.Budget(taken)
 	if err = cmp.Or(exceeded, err); err != nil {
 		return nil, fmt.Errorf("failed to find value for %s with error: %w", name, err)
 	}

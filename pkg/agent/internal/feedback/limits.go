@@ -6,44 +6,34 @@ import (
 
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 
-	"github.com/workwire/workwire/pkg/agent/internal/jsonpath"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/workstate/condition"
 )
 
 // Limits of the values of one manifest, beside those of the package jsonpath and
-// [Config].MaxRawLength (docs/limits.md). Its share of the limits of a work depends on the number of
-// manifests with feedback rules only, so that one manifest takes nothing away from another.
+// [Config].MaxRawLength and of the budget of the work (docs/limits.md). Its share of the size depends on the
+// number of manifests with feedback rules only, so that one manifest takes nothing away from another.
 const (
 	maxPathsOfManifest = 256
-	maxVisits          = 1_000_000 // of a manifest
-	minVisits          = 1_000     // of a manifest in a work with many
-	maxVisitsOfWork    = 5_000_000
-	maxValue           = 16 << 10 // bytes of a value
-	maxSize            = 64 << 10 // bytes of the values of a manifest
-	minSize            = 2 << 10  // bytes of the values of a manifest in a work with many
+	maxVisits          = 1_000_000 // of a path
+	maxValue           = 16 << 10  // bytes of a value
+	maxSize            = 64 << 10  // bytes of the values of a manifest
+	minSize            = 2 << 10   // bytes of the values of a manifest in a work with many
 	maxSizeOfWork      = 512 << 10
 	maxErrorText       = 4 << 10 // bytes of the error
 	maxQuotedPath      = 256     // bytes of a path in an error
 )
 
-// limits are what is left for a manifest.
-type limits struct {
-	visits jsonpath.Budget
-	size   int
-}
+// room is how many bytes the values of a manifest may still have.
+type room int
 
-// limits returns those of a manifest of a work in which this number of manifests have rules.
-func (r *Reader) limits(manifests int) limits {
-	manifests = max(manifests, 1)
-	return limits{
-		visits: jsonpath.Budget(min(maxVisits, max(minVisits, maxVisitsOfWork/manifests))),
-		size:   max(min(maxSize, max(minSize, maxSizeOfWork/manifests)), 2*r.config.MaxRawLength),
-	}
+// room returns that of a manifest of a work in which this number of manifests have rules.
+func (r *Reader) room(manifests int) room {
+	return room(max(min(maxSize, max(minSize, maxSizeOfWork/max(manifests, 1))), 2*r.config.MaxRawLength))
 }
 
 // add subtracts the size of a value. The error says that it is too large.
-func (l *limits) add(name string, value *workv1.FieldValue) error {
+func (left *room) add(name string, value *workv1.FieldValue) error {
 	text := ""
 	switch {
 	case value.String != nil:
@@ -54,10 +44,10 @@ func (l *limits) add(name string, value *workv1.FieldValue) error {
 	if value.String != nil && len(text) > maxValue {
 		return fmt.Errorf("the value for %s has %d bytes, at most %d are reported", condition.Shorten(name, maxQuotedPath), len(text), maxValue)
 	}
-	if size := len(name) + len(text); size > l.size {
+	if size := room(len(name) + len(text)); size > *left {
 		return fmt.Errorf("the value for %s is left out: the values of the manifest are too large together", condition.Shorten(name, maxQuotedPath))
 	} else {
-		l.size -= size
+		*left -= size
 	}
 	return nil
 }

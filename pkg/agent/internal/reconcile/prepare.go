@@ -240,7 +240,7 @@ func (r *Reconciler) evaluate(ctx context.Context, rec *reconciliation, m *strat
 	if kept, ok := b.Kept(key, state); ok {
 		return slices.Clone(kept.([]metav1.Condition))
 	}
-	conditions := r.Rules.OfWork(len(rec.manifests), b).Evaluate(ctx, m.ConditionRules, live)
+	conditions := r.Rules.OfWork(b).Evaluate(ctx, m.ConditionRules, live)
 	condition.CutEvaluated(conditions, len(rec.manifests))
 	keepConditions(b, key, state, before, conditions)
 	return conditions
