@@ -138,7 +138,7 @@ func (r *Reader) Await(ctx context.Context, namespace, selector string, names []
 			return nil, cli.Errorf("no work in namespace %s matches %q", namespace, selector)
 		}
 	}
-	_, err := watchtools.UntilWithSync(ctx, listwatch.Of(client, options, nil), &workv1.ManifestWork{}, a.start, a.event)
+	_, err := watchtools.UntilWithSync(silent(ctx), listwatch.Of(client, options, nil), &workv1.ManifestWork{}, a.start, a.event)
 	return a.left(), err
 }
 
@@ -303,7 +303,7 @@ func (r *Reader) AwaitRollout(ctx context.Context, namespace, name string, show 
 	defer stop(nil)
 	var stalled *time.Timer // nil: it is not
 	last := ""
-	_, err := watchtools.UntilWithSync(following, listwatch.Of(client, options, nil), &workv1alpha1.ManifestWorkReplicaSet{}, nil, func(e watch.Event) (bool, error) {
+	_, err := watchtools.UntilWithSync(silent(following), listwatch.Of(client, options, nil), &workv1alpha1.ManifestWorkReplicaSet{}, nil, func(e watch.Event) (bool, error) {
 		set, ok := e.Object.(*workv1alpha1.ManifestWorkReplicaSet)
 		switch {
 		case !ok:

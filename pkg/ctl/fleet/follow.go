@@ -44,7 +44,7 @@ func (r *Reader) Follow(ctx context.Context, namespace, needed string) (*Followe
 	if err != nil {
 		return nil, nil, err
 	}
-	ctx = klog.NewContext(ctx, logr.Discard()) // what it would log while the API is away is in the way of the screen
+	ctx = silent(ctx)
 	f := &Followed{reader: r, stores: map[string]cache.Store{}, changed: make(chan struct{}, 1)}
 	var synced []cache.InformerSynced
 	for kind, source := range sources {
@@ -133,3 +133,6 @@ func values[T any](store cache.Store, name func(*T) (namespace, name string)) []
 	})
 	return all
 }
+
+// silent has client-go log nothing: what it says while the API is away, and when a watch ends, is in the way of the screen.
+func silent(ctx context.Context) context.Context { return klog.NewContext(ctx, logr.Discard()) }
