@@ -24,7 +24,7 @@ import (
 const (
 	byHand   = "by-hand"              // the work that a person changes, on the first cluster
 	rest     = 100 * time.Millisecond // between two changes of a person
-	idleRuns = 200
+	idleRuns = 500
 )
 
 // person changes one work again and again, each time when the change before has been reported.
