@@ -88,7 +88,7 @@ func (b *Broker) Run(ctx context.Context) (err error) {
 	counters := newCounters(registry)
 	s := &server{
 		cfg: b.cfg, auth: auth, limiter: limiter, router: res.router, counters: counters,
-		logger: b.cfg.Logger, started: time.Now(), stopping: make(chan struct{}), inspect: b.inspect,
+		logger: b.cfg.Logger, stopping: make(chan struct{}), inspect: b.inspect,
 		tracer: tracing.New(b.cfg.TracerProvider), revocations: res.revocations,
 	}
 	for _, l := range res.listeners {
@@ -113,7 +113,7 @@ func (b *Broker) Run(ctx context.Context) (err error) {
 	if res.store != nil {
 		group.Go(func() error { return res.store.Keep(storeCtx) })
 	}
-	group.Go(func() error { return everySecond(ctx, func() { tick(s) }) })
+	group.Go(func() error { return everySecond(ctx, res.router.Tick) })
 	group.Go(func() error {
 		return everySecond(ctx, func() {
 			operations.check(time.Now())
@@ -162,10 +162,4 @@ func everySecond(ctx context.Context, f func()) error {
 			f()
 		}
 	}
-}
-
-// tick expires sessions and publishes the broker's statistics for monitors.
-func tick(s *server) {
-	s.router.Tick()
-	s.publishStatistics(time.Now())
 }

@@ -155,7 +155,7 @@ func (c *client) identify(ctx context.Context, pk *packet.Connect) (login, error
 
 // mayPublish reports whether the client may publish to topic.
 func (c *client) mayPublish(topic string) bool {
-	return packet.ValidTopic(topic) && c.server.cfg.Authorize(c.id, acl.Publish, topic)
+	return packet.ValidTopic(topic) && acl.Allow(c.id, acl.Publish, topic)
 }
 
 // refuse answers a CONNECT that is not accepted. pk is nil if there is none.
@@ -430,7 +430,7 @@ func (c *client) subscribeTo(sub session.Subscription) byte {
 	switch {
 	case !packet.ValidFilter(sub.Filter):
 		return packet.BadTopicFilter
-	case !c.server.cfg.Authorize(c.id, acl.Subscribe, sub.Filter):
+	case !acl.Allow(c.id, acl.Subscribe, sub.Filter):
 		c.server.counters.denied(acl.Subscribe)
 		return packet.NotAuthorized
 	case c.sess.Subscribe(sub) != nil:

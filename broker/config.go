@@ -115,10 +115,6 @@ type Config struct {
 	// clients and messages.
 	HTTPExposed bool `json:"httpExposed,omitempty"`
 
-	// Authorize decides who may use which topic; default [acl.Allow]. A configuration file cannot
-	// set it.
-	Authorize func(id acl.Identity, action acl.Action, topic string) bool `json:"-"`
-
 	// TracerProvider makes the spans of events that continue a trace (docs/tracing.md); nil makes none. A
 	// configuration file cannot set it.
 	TracerProvider trace.TracerProvider `json:"-"`
@@ -306,9 +302,6 @@ func (c *Config) setDefaults() {
 	c.MaxWillDelay.Duration = cmp.Or(c.MaxWillDelay.Duration, DefaultMaxWillDelay)
 	c.Limits = c.Limits.WithDefaults()
 	c.Logger = cmp.Or(c.Logger, slog.Default())
-	if c.Authorize == nil {
-		c.Authorize = acl.Allow
-	}
 }
 
 // validReference reports whether s can be sent as a server reference.

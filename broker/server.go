@@ -20,7 +20,6 @@ type server struct {
 	router   *session.Router
 	counters *counters
 	traffic  traffic
-	started  time.Time
 	logger   *slog.Logger
 	tracer   *tracing.Tracer              // nil: none
 	tlsFiles []*tlsFiles                  // of the listeners

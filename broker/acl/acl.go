@@ -12,7 +12,7 @@
 //	                                                   sources/S/clusters/-/sourceevents
 //	              sources/S/joinanswers/<id>           sources/S/joinrequests
 //	joiner, agent sources/<any>/joinrequests           sources/<any>/joinanswers/<id>, without "$share/"
-//	monitor       nothing                              $SYS/…
+//	monitor       nothing                              nothing
 //	observer      nothing                              the events and broadcasts above, without a "$share/" prefix
 //
 // A join answer is read by whoever knows its id, which is random: no filter has a "+" in the place of it. With the id "-" it is for the
@@ -37,7 +37,7 @@ type Role string
 const (
 	Agent   Role = "agent"   // the agent of the cluster that Identity.ID names
 	Source  Role = "source"  // the source (hub) that Identity.ID names
-	Monitor Role = "monitor" // reads the broker's statistics below $SYS/ and nothing else
+	Monitor Role = "monitor" // has no topic; the certificate of what reads metrics
 	// Observer reads the events of all sources and agents, Secrets in them too: for workctl tail.
 	Observer Role = "observer"
 	// Joiner asks a source to accept a new cluster, and may do nothing else. All joiners share one
@@ -69,9 +69,8 @@ func IsSource(name string) bool { return strings.HasPrefix(name, string(Source)+
 
 // Bounds of topics and filters, so that a client cannot make the broker walk or keep large ones.
 const (
-	maxID        = 63  // bytes of an id, a word or a group, as of a name in Kubernetes
-	maxTopic     = 512 // bytes of a topic or filter
-	maxSysLevels = 8   // levels of a filter below $SYS/
+	maxID    = 63  // bytes of an id, a word or a group, as of a name in Kubernetes
+	maxTopic = 512 // bytes of a topic or filter
 )
 
 // Validate returns an error if the role is unknown, or the id is not of the form [a-z0-9-]{1,63}
@@ -102,9 +101,6 @@ const (
 func Allow(id Identity, action Action, topic string) bool {
 	if len(topic) > maxTopic || id.Validate() != nil {
 		return false
-	}
-	if id.Role == Monitor {
-		return action == Subscribe && isSysFilter(topic)
 	}
 	t, ok := parse(topic)
 	if !ok {
@@ -205,27 +201,6 @@ func parse(topic string) (topicFilter, bool) {
 		return t, isWord(levels[0]) && isIDOrWildcard(t.cluster)
 	}
 	return t, false
-}
-
-// isSysFilter reports whether filter is valid and matches topics below $SYS/ only.
-func isSysFilter(filter string) bool {
-	rest, ok := strings.CutPrefix(filter, "$SYS/")
-	if !ok || rest == "" {
-		return false
-	}
-	levels := strings.Split(rest, "/")
-	if len(levels) > maxSysLevels {
-		return false
-	}
-	for i, level := range levels {
-		if level == "#" && i == len(levels)-1 || level == wildcard {
-			continue
-		}
-		if strings.ContainsAny(level, "+#\x00") {
-			return false
-		}
-	}
-	return true
 }
 
 func isIDOrWildcard(s string) bool { return s == wildcard || isID(s) }

@@ -108,19 +108,19 @@ func TestConnack(t *testing.T) {
 		return int(p.N)
 	}
 	for name, ok := range map[string]bool{
-		"maximum QoS is 1":                              number(mqttraw.MaximumQoS) == 1,
-		"retained messages are not available":           number(mqttraw.RetainAvailable) == 0,
-		"no topic aliases":                              number(mqttraw.TopicAliasMax) <= 0,
-		"receive maximum":                               number(mqttraw.ReceiveMaximum) > 0,
-		"maximum packet size":                           number(mqttraw.MaximumPacket) > 0,
-		"wildcards are available":                       number(mqttraw.WildcardSubs) != 0,
-		"subscription identifiers are available":        number(mqttraw.SubIDsAvailable) != 0,
-		"shared subscriptions are available":            number(mqttraw.SharedSubs) != 0,
-		"no response information, MQTT-3.1.2-28":        number(mqttraw.ResponseInfo) == -1,
-		"no assigned client id":                         number(mqttraw.AssignedClientID) == -1,
-		"no authentication method, MQTT-4.12.0-6":       number(mqttraw.AuthMethod) == -1,
-		"no session present, MQTT-3.2.2-3":              !c.connack.Present,
-		"a server keep alive is not above the client's": number(mqttraw.ServerKeepAlive) <= 600 && number(mqttraw.ServerKeepAlive) != 0,
+		"maximum QoS is 1":                           number(mqttraw.MaximumQoS) == 1,
+		"retained messages are not available":        number(mqttraw.RetainAvailable) == 0,
+		"no topic aliases":                           number(mqttraw.TopicAliasMax) <= 0,
+		"receive maximum":                            number(mqttraw.ReceiveMaximum) > 0,
+		"maximum packet size":                        number(mqttraw.MaximumPacket) > 0,
+		"wildcards are available":                    number(mqttraw.WildcardSubs) != 0,
+		"subscription identifiers are not available": number(mqttraw.SubIDsAvailable) == 0,
+		"shared subscriptions are available":         number(mqttraw.SharedSubs) != 0,
+		"no response information, MQTT-3.1.2-28":     number(mqttraw.ResponseInfo) == -1,
+		"no assigned client id":                      number(mqttraw.AssignedClientID) == -1,
+		"no authentication method, MQTT-4.12.0-6":    number(mqttraw.AuthMethod) == -1,
+		"no session present, MQTT-3.2.2-3":           !c.connack.Present,
+		"the client's keep alive is kept":            number(mqttraw.ServerKeepAlive) == -1,
 	} {
 		if !ok {
 			t.Errorf("not so: %s (%v)", name, c.connack)

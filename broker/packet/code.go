@@ -33,6 +33,7 @@ const (
 	QoSUnsupported      = 0x9B
 	UseAnotherServer    = 0x9C
 	ServerMoved         = 0x9D
+	SubIDsUnsupported   = 0xA1
 )
 
 // Error means that a client sent a packet that MQTT 5 or a limit of the broker forbids. It ends the

@@ -185,12 +185,13 @@ type Subscribe struct {
 func DecodeSubscribe(body []byte) (Subscribe, error) {
 	c := &cursor{s: string(body)}
 	out := Subscribe{ID: c.id()}
-	id := int(c.properties(subscribeProperties).number[propSubscriptionID])
+	if c.properties(subscribeProperties).set.has(propSubscriptionID) {
+		c.fail(&Error{Code: SubIDsUnsupported, Text: "a subscription identifier, although the broker has none"})
+	}
 	for first := true; first || c.s != ""; first = false {
 		sub := c.filter(&out)
 		options := c.byte()
-		sub.ID, sub.QoS = id, min(options&3, 1)
-		sub.NoLocal = options&4 != 0
+		sub.QoS, sub.NoLocal = min(options&3, 1), options&4 != 0
 		switch {
 		case options&0xC0 != 0:
 			c.fail(malformed("reserved bits of a subscription are set"))

@@ -19,25 +19,21 @@ type Connack struct {
 	SessionExpiry     *uint32
 	ReceiveMaximum    uint16
 	MaximumPacketSize uint32
-	ServerKeepAlive   *uint16
 }
 
 // AppendConnack appends a CONNACK to buf. It announces that the broker has QoS 1 as its maximum, no
-// retained messages and no topic aliases.
+// retained messages, no topic aliases and no subscription identifiers.
 func AppendConnack(buf []byte, c Connack) []byte {
 	var props []byte
 	if c.Code == Success {
 		props = appendUint16(append(props, propReceiveMaximum), c.ReceiveMaximum)
-		props = append(props, propMaximumQoS, 1, propRetainAvailable, 0, propTopicAliasMaximum, 0, 0)
+		props = append(props, propMaximumQoS, 1, propRetainAvailable, 0, propTopicAliasMaximum, 0, 0, propSubIDsAvailable, 0)
 		props = binary.BigEndian.AppendUint32(append(props, propMaximumPacketSize), c.MaximumPacketSize)
 		if c.SessionExpiry != nil {
 			props = binary.BigEndian.AppendUint32(append(props, propSessionExpiry), *c.SessionExpiry)
 		}
 		if c.AssignedClientID != "" {
 			props = appendText(append(props, propAssignedClientID), c.AssignedClientID)
-		}
-		if c.ServerKeepAlive != nil {
-			props = appendUint16(append(props, propServerKeepAlive), *c.ServerKeepAlive)
 		}
 	}
 	props = appendReasonAndReference(props, c.Reason, c.Reference)
@@ -62,7 +58,7 @@ func AppendPublish(buf []byte, p session.Packet, now int64) []byte {
 	if p.Dup {
 		first |= 8
 	}
-	props := publishPropertiesSize(p)
+	props := publishPropertiesSize(m)
 	size := 2 + len(m.Topic) + varintSize(props) + props + len(m.Payload)
 	if p.QoS > 0 {
 		size += 2
@@ -88,9 +84,6 @@ func AppendPublish(buf []byte, p session.Packet, now int64) []byte {
 	if len(m.CorrelationData) > 0 {
 		buf = appendText(append(buf, propCorrelationData), m.CorrelationData)
 	}
-	for _, id := range p.SubIDs {
-		buf = appendVarint(append(buf, propSubscriptionID), id)
-	}
 	for _, u := range m.User {
 		buf = appendText(appendText(append(buf, propUser), u.Key), u.Value)
 	}
@@ -98,8 +91,8 @@ func AppendPublish(buf []byte, p session.Packet, now int64) []byte {
 }
 
 // publishPropertiesSize returns the number of bytes of the properties of a PUBLISH.
-func publishPropertiesSize(p session.Packet) int {
-	m, n := p.Message, 0
+func publishPropertiesSize(m *session.Message) int {
+	n := 0
 	if m.UTF8 {
 		n += 2
 	}
@@ -110,9 +103,6 @@ func publishPropertiesSize(p session.Packet) int {
 		if size > 0 {
 			n += 3 + size
 		}
-	}
-	for _, id := range p.SubIDs {
-		n += 1 + varintSize(id)
 	}
 	for _, u := range m.User {
 		n += 5 + len(u.Key) + len(u.Value)

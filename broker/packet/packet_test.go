@@ -150,6 +150,7 @@ func TestDecodeRefuses(t *testing.T) {
 		"SUBSCRIBE, packet id 0":             {0x82, "\x00\x00\x00\x00\x01t\x00", ProtocolError},
 		"SUBSCRIBE, no filter":               {0x82, "\x00\x01\x00", ProtocolError},
 		"SUBSCRIBE, empty filter":            {0x82, "\x00\x01\x00\x00\x00\x00", Malformed},
+		"SUBSCRIBE, subscription id":         {0x82, "\x00\x01\x02\x0b\x07\x00\x01t\x00", SubIDsUnsupported},
 		"SUBSCRIBE, subscription id 0":       {0x82, "\x00\x01\x02\x0b\x00\x00\x01t\x00", ProtocolError},
 		"SUBSCRIBE, subscription id twice":   {0x82, "\x00\x01\x04\x0b\x01\x0b\x02\x00\x01t\x00", ProtocolError},
 		"SUBSCRIBE, QoS 3":                   {0x82, "\x00\x01\x00\x00\x01t\x03", ProtocolError},
@@ -174,7 +175,6 @@ func TestDecodeRefuses(t *testing.T) {
 // TestDecode decodes what paho's codec encodes.
 func TestDecode(t *testing.T) {
 	two, hour := uint16(2), uint32(3600)
-	id := 7
 	for _, test := range []struct {
 		in   packets.Packet
 		want any
@@ -189,9 +189,9 @@ func TestDecode(t *testing.T) {
 			SessionExpiry: 3600, ReceiveMaximum: 2, NoProblemInfo: true,
 			Will: &session.Will{Delay: 3600, Message: session.Message{Topic: "w", Payload: []byte{}, QoS: 1}},
 		}},
-		{&packets.Subscribe{PacketID: 3, Properties: &packets.Properties{SubscriptionIdentifier: &id}, Subscriptions: []packets.SubOptions{
+		{&packets.Subscribe{PacketID: 3, Properties: &packets.Properties{}, Subscriptions: []packets.SubOptions{
 			{Topic: "a/+", QoS: 2, NoLocal: true}, {Topic: "#", RetainHandling: 2, RetainAsPublished: true},
-		}}, Subscribe{ID: 3, Subscriptions: []session.Subscription{{Filter: "a/+", QoS: 1, ID: 7, NoLocal: true}, {Filter: "#", ID: 7}}}},
+		}}, Subscribe{ID: 3, Subscriptions: []session.Subscription{{Filter: "a/+", QoS: 1, NoLocal: true}, {Filter: "#"}}}},
 		{&packets.Unsubscribe{PacketID: 4, Properties: &packets.Properties{}, Topics: []string{"a", "b"}},
 			Subscribe{ID: 4, Subscriptions: []session.Subscription{{Filter: "a"}, {Filter: "b"}}}},
 		{&packets.Puback{PacketID: 5, ReasonCode: 0x97, Properties: &packets.Properties{ReasonString: "full"}}, Puback{5, 0x97}},
@@ -219,7 +219,7 @@ func TestDecode(t *testing.T) {
 
 // TestEncode decodes with paho's codec what this package encodes.
 func TestEncode(t *testing.T) {
-	keepAlive, hour := uint16(9), uint32(3600)
+	hour := uint32(3600)
 	m := &session.Message{
 		Topic: "a/b", Payload: bytes.Repeat([]byte("x"), 300), ContentType: "json", ResponseTopic: "r", CorrelationData: []byte{0, 1}, UTF8: true,
 		User: []session.Property{{Key: "k", Value: "v"}, {Key: "k", Value: ""}}, Expires: 1100,
@@ -228,21 +228,21 @@ func TestEncode(t *testing.T) {
 		data  []byte
 		check func(packets.Packet) bool
 	}{
-		{AppendConnack(nil, Connack{SessionPresent: true, AssignedClientID: "id", SessionExpiry: &hour, ReceiveMaximum: 5, MaximumPacketSize: 1000, ServerKeepAlive: &keepAlive}), func(p packets.Packet) bool {
+		{AppendConnack(nil, Connack{SessionPresent: true, AssignedClientID: "id", SessionExpiry: &hour, ReceiveMaximum: 5, MaximumPacketSize: 1000}), func(p packets.Packet) bool {
 			c := p.(*packets.Connack)
 			return c.SessionPresent && c.ReasonCode == 0 && c.Properties.AssignedClientID == "id" && *c.Properties.SessionExpiryInterval == 3600 &&
-				*c.Properties.ReceiveMaximum == 5 && *c.Properties.MaximumPacketSize == 1000 && *c.Properties.ServerKeepAlive == 9 &&
-				*c.Properties.MaximumQOS == 1 && *c.Properties.RetainAvailable == 0 && *c.Properties.TopicAliasMaximum == 0
+				*c.Properties.ReceiveMaximum == 5 && *c.Properties.MaximumPacketSize == 1000 &&
+				*c.Properties.MaximumQOS == 1 && *c.Properties.RetainAvailable == 0 && *c.Properties.TopicAliasMaximum == 0 && *c.Properties.SubIDAvailable == 0
 		}},
 		{AppendConnack(nil, Connack{Code: 0x9c, Reason: "full", Reference: "other:1"}), func(p packets.Packet) bool {
 			c := p.(*packets.Connack)
 			return c.ReasonCode == 0x9c && c.Properties.ReasonString == "full" && c.Properties.ServerReference == "other:1"
 		}},
-		{AppendPublish(nil, session.Packet{Message: m, PacketID: 7, QoS: 1, Dup: true, SubIDs: []int{200}}, 1000), func(p packets.Packet) bool {
+		{AppendPublish(nil, session.Packet{Message: m, PacketID: 7, QoS: 1, Dup: true}, 1000), func(p packets.Packet) bool {
 			c := p.(*packets.Publish)
 			return c.Topic == "a/b" && c.QoS == 1 && c.Duplicate && c.PacketID == 7 && bytes.Equal(c.Payload, m.Payload) &&
 				c.Properties.ContentType == "json" && c.Properties.ResponseTopic == "r" && bytes.Equal(c.Properties.CorrelationData, m.CorrelationData) &&
-				*c.Properties.PayloadFormat == 1 && *c.Properties.MessageExpiry == 100 && *c.Properties.SubscriptionIdentifier == 200 &&
+				*c.Properties.PayloadFormat == 1 && *c.Properties.MessageExpiry == 100 &&
 				slices.Equal(c.Properties.User, []packets.User{{Key: "k", Value: "v"}, {Key: "k"}})
 		}},
 		{AppendPublish(nil, session.Packet{Message: &session.Message{Topic: "t"}}, 0), func(p packets.Packet) bool {

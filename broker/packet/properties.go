@@ -16,7 +16,6 @@ const (
 	propSubscriptionID     = 11
 	propSessionExpiry      = 17
 	propAssignedClientID   = 18
-	propServerKeepAlive    = 19
 	propAuthMethod         = 21
 	propAuthData           = 22
 	propRequestProblemInfo = 23
@@ -31,6 +30,7 @@ const (
 	propRetainAvailable    = 37
 	propUser               = 38
 	propMaximumPacketSize  = 39
+	propSubIDsAvailable    = 41
 )
 
 // propertySet is a set of property identifiers, which are at most 42.

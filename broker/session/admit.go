@@ -83,7 +83,7 @@ func (r *Router) hasShares(s *session) bool {
 
 // arrival returns what decides about msg of publisher for s. Callers hold r.mu.
 func (r *Router) arrival(s *session, publisher string, msg *shared, e *entry) arrival {
-	add := amount{1, msg.bytes + e.size()}
+	add := amount{1, msg.bytes + entryBytes}
 	out := arrival{
 		qos: e.qos, shares: r.hasShares(s),
 		queue: s.queued.plus(add), own: s.publishers[publisher].plus(add),

@@ -70,9 +70,8 @@ type Packet struct {
 	Code     byte
 
 	// Fields of a PUBLISH.
-	QoS    byte
-	Dup    bool
-	SubIDs []int
+	QoS byte
+	Dup bool
 }
 
 // Connect connects a client to its session and reports whether the session existed before. The
@@ -324,7 +323,7 @@ func (c *Conn) next() (Packet, *shared) {
 		}
 		s.next = el.Next()
 		r.stats.Sent++
-		p := Packet{Message: e.msg.body, QoS: e.qos, SubIDs: e.subIDs}
+		p := Packet{Message: e.msg.body, QoS: e.qos}
 		msg := e.msg
 		if e.qos == 0 {
 			r.remove(s, el)

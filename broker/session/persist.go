@@ -38,7 +38,6 @@ type sessionRecord struct {
 
 // entryRecord is a queue entry in the database.
 type entryRecord struct {
-	SubIDs    []int  `json:"subIDs,omitempty"`
 	Publisher string `json:"from,omitempty"`
 }
 
@@ -105,7 +104,7 @@ func (r *Router) storeEntry(s *session, e *entry) {
 		r.unwritten += msg.bytes
 	}
 	msg.storedRefs++
-	rec := entryRecord{SubIDs: e.subIDs, Publisher: e.publisher}
+	rec := entryRecord{Publisher: e.publisher}
 	r.cfg.Store.Add(store.Queue, queueKey(s.id, msg.id), func() ([]byte, error) { return json.Marshal(rec) })
 	msg.batch = r.barrier()
 }
@@ -246,7 +245,7 @@ func (r *Router) loadEntry(key string, value []byte, l loaded) error {
 		l.broken[s] = true
 		return fmt.Errorf("queue of session %s: %w", sessionID, err)
 	}
-	r.push(s, msg, &entry{qos: 1, subIDs: rec.SubIDs, publisher: rec.Publisher, stored: true})
+	r.push(s, msg, &entry{qos: 1, publisher: rec.Publisher, stored: true})
 	msg.storedRefs++
 	return nil
 }

@@ -44,7 +44,6 @@ func (s *session) expired(now time.Time) bool {
 type entry struct {
 	msg       *shared
 	qos       byte
-	subIDs    []int
 	publisher string // the identity
 
 	packetID uint16 // 0: not sent yet
@@ -53,9 +52,6 @@ type entry struct {
 
 	expiring *expiringEntry // in Router.expiring, unless that has had its time; nil: its message does not expire
 }
-
-// size returns what the entry counts without its message.
-func (e *entry) size() int64 { return entryBytes + 8*int64(len(e.subIDs)) }
 
 // shared is a message in one or more queues. Its body is removed from memory when it is on disk and
 // the bodies in memory exceed bodyCache.
@@ -154,16 +150,16 @@ func (r *Router) push(s *session, msg *shared, e *entry) *list.Element {
 	if msg.refs == 0 {
 		r.totalBytes += msg.bytes
 	}
-	r.totalBytes += e.size()
+	r.totalBytes += entryBytes
 	if !e.stored {
-		r.totalMemory += e.size()
+		r.totalMemory += entryBytes
 		if !msg.pinned {
 			msg.pinned = true
 			r.totalMemory += msg.bytes
 		}
 	}
 	msg.refs++
-	r.count(s, e, amount{1, msg.bytes + e.size()})
+	r.count(s, e, amount{1, msg.bytes + entryBytes})
 	r.stats.Queued++
 	r.stats.QueuedBytes += msg.bytes
 	el := s.queue.PushBack(e)
@@ -207,16 +203,16 @@ func (r *Router) remove(s *session, el *list.Element) {
 	if e.packetID != 0 {
 		delete(s.byPacketID, e.packetID)
 	}
-	r.count(s, e, amount{}.minus(amount{1, e.msg.bytes + e.size()}))
+	r.count(s, e, amount{}.minus(amount{1, e.msg.bytes + entryBytes}))
 	r.stats.Queued--
 	r.stats.QueuedBytes -= e.msg.bytes
 	if e.stored {
 		r.deleteEntry(s, e)
 	}
 	e.msg.refs--
-	r.totalBytes -= e.size()
+	r.totalBytes -= entryBytes
 	if !e.stored {
-		r.totalMemory -= e.size()
+		r.totalMemory -= entryBytes
 		r.unpin(e.msg)
 	}
 	if e.msg.refs == 0 {

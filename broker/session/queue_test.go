@@ -11,7 +11,7 @@ import (
 func TestCounts(t *testing.T) {
 	r := &Router{publishers: map[string]held{}}
 	s := &session{byPacketID: map[uint16]*list.Element{}, publishers: map[string]amount{}}
-	const place, ids = entryBytes, 8 * 2
+	const place = entryBytes
 	counts := func(queued amount, cached int64, of map[string]held) {
 		t.Helper()
 		var all, memory int64
@@ -29,11 +29,11 @@ func TestCounts(t *testing.T) {
 	}
 	late, now := newShared(&Message{Payload: make([]byte, 100), Expires: 2}), newShared(&Message{Payload: make([]byte, 10), Expires: 1})
 	r.cachedBytes = late.bytes + now.bytes // as enqueue does
-	first := r.push(s, late, &entry{publisher: "p", subIDs: []int{1, 2}})
-	counts(amount{1, late.bytes + place + ids}, r.cachedBytes, map[string]held{"p": {late.bytes + place + ids, late.bytes + place + ids}})
+	first := r.push(s, late, &entry{publisher: "p"})
+	counts(amount{1, late.bytes + place}, r.cachedBytes, map[string]held{"p": {late.bytes + place, late.bytes + place}})
 	second := r.push(s, now, &entry{publisher: "q"})
-	counts(amount{2, late.bytes + now.bytes + 2*place + ids}, r.cachedBytes,
-		map[string]held{"p": {late.bytes + place + ids, late.bytes + place + ids}, "q": {now.bytes + place, now.bytes + place}})
+	counts(amount{2, late.bytes + now.bytes + 2*place}, r.cachedBytes,
+		map[string]held{"p": {late.bytes + place, late.bytes + place}, "q": {now.bytes + place, now.bytes + place}})
 	r.remove(s, first)
 	counts(amount{1, now.bytes + place}, now.bytes, map[string]held{"q": {now.bytes + place, now.bytes + place}})
 	if r.expiring.Len() != 1 || late.body != nil {

@@ -220,7 +220,6 @@ func (r *Router) Stop() {
 // target holds how a message is delivered to a session: its matching subscriptions combined.
 type target struct {
 	qos     byte
-	ids     []int
 	noLocal bool
 }
 
@@ -234,9 +233,6 @@ func (r *Router) publish(origin *session, m *Message) (matched bool, err error) 
 		t, seen := targets[s]
 		t.qos = max(t.qos, sub.QoS)
 		t.noLocal = sub.NoLocal && (t.noLocal || !seen)
-		if sub.ID > 0 {
-			t.ids = append(t.ids, sub.ID)
-		}
 		targets[s] = t
 	}
 	r.index.match(m.Topic, add, func(group map[*session]Subscription) {
@@ -249,7 +245,6 @@ func (r *Router) publish(origin *session, m *Message) (matched bool, err error) 
 	}
 	for _, s := range byID(slices.Collect(maps.Keys(targets))) {
 		t := targets[s]
-		slices.Sort(t.ids)
 		if s == origin && t.noLocal {
 			continue
 		}
@@ -257,7 +252,7 @@ func (r *Router) publish(origin *session, m *Message) (matched bool, err error) 
 		if msg.refs == 0 { // the queues that it was in have ended to make room for it, and it has gone with them
 			msg = newShared(m)
 		}
-		e := &entry{qos: min(t.qos, m.QoS), subIDs: t.ids, publisher: publisher}
+		e := &entry{qos: min(t.qos, m.QoS), publisher: publisher}
 		err = cmp.Or(r.enqueue(s, msg, e), err)
 	}
 	return matched, err

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -143,7 +142,7 @@ func TestQoS0(t *testing.T) {
 func TestOverlappingSubscriptions(t *testing.T) {
 	b := newBench(t, nil)
 	l := b.conn("c", 10)
-	for _, s := range []session.Subscription{{Filter: "a/+", QoS: 0, ID: 1}, {Filter: "a/#", QoS: 1, ID: 2}, {Filter: "a/b", NoLocal: true}} {
+	for _, s := range []session.Subscription{{Filter: "a/+", QoS: 0}, {Filter: "+/b", QoS: 1}, {Filter: "a/b", NoLocal: true}} {
 		kit.NoError(t, l.Subscribe(s))
 	}
 	publish(t, l, "a/b", "once", nil)
@@ -160,12 +159,11 @@ func TestOverlappingSubscriptions(t *testing.T) {
 			got = o
 		}
 	}
-	slices.Sort(got.SubIDs)
-	if got.Message == nil || got.QoS != 1 || !slices.Equal(got.SubIDs, []int{1, 2}) {
+	if got.Message == nil || got.QoS != 1 {
 		t.Errorf("delivered as %+v", got)
 	}
 	l.Unsubscribe("a/+")
-	l.Unsubscribe("a/#")
+	l.Unsubscribe("+/b")
 	publish(t, l, "a/b", "own", nil)
 	check(t, "its own, not wanted", drain(t, l), "ack1/10")
 	l.Unsubscribe("a/b")

@@ -75,7 +75,7 @@ const (
 	Server  Role = "server"  // a server of HTTPS, such as the agent's metrics
 	Source  Role = "source"  // the client of a hub, or another source
 	Agent   Role = "agent"   // the client of a cluster's agent
-	Monitor Role = "monitor" // a client that reads the broker's statistics
+	Monitor Role = "monitor" // a client that reads metrics
 	// Observer is a client that reads all events.
 	Observer Role = "observer"
 )

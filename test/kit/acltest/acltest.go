@@ -108,7 +108,7 @@ func allowed() []Attempt {
 		all = append(all, Attempt{s, subscribe, statuses, true}, Attempt{s, subscribe, "clusters/+/agentbroadcast", true},
 			Attempt{s, subscribe, "$share/own-" + s.ID + "/" + statuses, true})
 	}
-	return append(all, Attempt{Watcher, subscribe, "$SYS/#", true}, Attempt{Watcher, subscribe, "$SYS/broker/+/connected", true})
+	return all
 }
 
 // tooWide are filters that nobody may subscribe to.
@@ -144,7 +144,7 @@ var foreign = []Attempt{
 
 	{Watcher, subscribe, "#", false},
 	{Watcher, subscribe, "+/broker/version", false},
-	{Watcher, subscribe, "$share/g/$SYS/#", false},
+	{Watcher, subscribe, "$SYS/#", false},
 	{Watcher, subscribe, "sources/+/sourcebroadcast", false},
 	{Watcher, publish, "$SYS/broker/version", false},
 	{Watcher, publish, "clusters/watch/agentbroadcast", false},
