@@ -33,7 +33,7 @@ binaries:
 	@hack/with-progress.sh go build -ldflags "$(LDFLAGS)" -o bin/ ./cmd/...
 
 CONTROLPLANE_SOURCES := $(shell find controlplane -name '*.go' -not -name '*_test.go') controlplane/go.mod controlplane/go.sum \
-	$(wildcard pkg/apis/work/v1/*.go deploy/crds/*.yaml) deploy/crds/crds.go
+	$(wildcard pkg/apis/work/v1/*.go pkg/runtime/files/*.go deploy/crds/*.yaml) deploy/crds/crds.go
 
 bin/controlplane: $(CONTROLPLANE_SOURCES)
 	@mkdir -p bin

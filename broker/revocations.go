@@ -14,6 +14,7 @@ import (
 	"sync"
 
 	"github.com/workwire/workwire/broker/packet"
+	"github.com/workwire/workwire/pkg/runtime/files"
 )
 
 // revocationsFile is the name of the file in [Config.DataDir] with the revocation lists that sources have sent.
@@ -100,7 +101,7 @@ func (r *revocations) accept(source string, der []byte, authorities []*x509.Cert
 }
 
 // write replaces the file, which is on disk when it returns.
-func (r *revocations) write(lists []sentList) (err error) {
+func (r *revocations) write(lists []sentList) error {
 	if r.path == "" {
 		return nil
 	}
@@ -110,22 +111,7 @@ func (r *revocations) write(lists []sentList) (err error) {
 			return err
 		}
 	}
-	f, err := os.OpenFile(r.path+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(text.Bytes())
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(r.path+".new", r.path); err != nil {
-		return err
-	}
-	dir, err := os.Open(filepath.Dir(r.path))
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
+	return files.Replace(filepath.Dir(r.path), files.File{Name: revocationsFile, Data: text.Bytes(), Mode: 0o600})
 }
 
 // isSigned reports whether one of the authorities has signed a list.

@@ -164,12 +164,12 @@ func TestDamagedRevocations(t *testing.T) {
 	}
 
 	k := startCertified(t, agentCert("c1"), certificates.Certificate{Name: "hub1", Role: certificates.Source})
-	kit.NoError(t, os.Mkdir(filepath.Join(k.data, "revocations.crl.new"), 0o700)) // in the way
+	kit.NoError(t, os.Mkdir(filepath.Join(k.data, "revocations.crl"), 0o700)) // in the way
 	hub, c1 := k.dial("hub", k.tls("hub1")), k.dial("c1", k.tls("c1"))
 	if code := hub.publish(revocationsTopic, k.list(1, "c1")); code != 0x83 {
 		t.Errorf("the list that is not stored: %#x", code)
 	}
-	kit.NoError(t, os.Remove(filepath.Join(k.data, "revocations.crl.new")))
+	kit.NoError(t, os.Remove(filepath.Join(k.data, "revocations.crl")))
 	if code := hub.publish(revocationsTopic, k.list(1, "c1")); code != 0 {
 		t.Errorf("the list afterwards: %#x", code)
 	}

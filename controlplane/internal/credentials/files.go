@@ -9,6 +9,8 @@ import (
 	clientcmd "k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/client-go/util/keyutil"
+
+	"github.com/workwire/workwire/pkg/runtime/files"
 )
 
 // Access holds the content of a kubeconfig file.
@@ -67,33 +69,5 @@ func WritePair(dir, name string, p Pair) error {
 // WriteFile atomically replaces the content of path, also if the machine loses its power. A reader never sees a part of data, nor a file
 // with more permissions than mode.
 func WriteFile(path string, data []byte, mode os.FileMode) error {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
-	if err != nil {
-		return fmt.Errorf("writing %s: %w", path, err)
-	}
-	_, err = f.Write(data)
-	if err == nil {
-		err = f.Chmod(mode)
-	}
-	if err == nil {
-		err = f.Sync() // before the rename, which may be on disk first
-	}
-	if closeErr := f.Close(); err == nil {
-		err = closeErr
-	}
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		os.Remove(f.Name())
-		return fmt.Errorf("writing %s: %w", path, err)
-	}
-	dir, err := os.Open(filepath.Dir(path))
-	if err == nil {
-		err = errors.Join(dir.Sync(), dir.Close())
-	}
-	if err != nil {
-		return fmt.Errorf("writing %s to disk: %w", path, err)
-	}
-	return nil
+	return files.Replace(filepath.Dir(path), files.File{Name: filepath.Base(path), Data: data, Mode: mode})
 }

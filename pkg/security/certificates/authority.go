@@ -11,6 +11,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+
+	"github.com/workwire/workwire/pkg/runtime/files"
 )
 
 // authorities are the authorities in one directory. Their files are named by their place, with the
@@ -113,12 +115,12 @@ func (a *authorities) write(name string, i *issuer) error {
 		return fmt.Errorf("authority: %w", err)
 	}
 	contents := map[string][]byte{".key": pemOf("PRIVATE KEY", key), ".crl": pemOf("X509 CRL", i.crl.Raw), ".crt": i.chain(i.cert, i.cert.NotBefore)}
-	files := make([]file, 0, len(extensions))
+	list := make([]files.File, 0, len(extensions))
 	for _, extension := range extensions {
-		files = append(files, file{name: name + extension, data: contents[extension], mode: 0o644})
+		list = append(list, files.File{Name: name + extension, Data: contents[extension], Mode: 0o644})
 	}
-	files[0].mode = 0o600 // the key
-	return replace(a.dir, files...)
+	list[0].Mode = 0o600 // the key
+	return files.Replace(a.dir, list...)
 }
 
 // promote makes the current authority the former one, and the next authority the current one.
@@ -141,7 +143,7 @@ func (a *authorities) moveNext() error {
 			return fmt.Errorf("authority: %w", err)
 		}
 	}
-	return syncDirectory(a.dir)
+	return files.Sync(a.dir)
 }
 
 // deleteFormer deletes the files of the former authority.
@@ -152,7 +154,7 @@ func (a *authorities) deleteFormer() error {
 		}
 	}
 	a.former = nil
-	return syncDirectory(a.dir)
+	return files.Sync(a.dir)
 }
 
 // all returns the trusted authorities with their places, the current one first.

@@ -10,6 +10,8 @@ import (
 	"os"
 	"slices"
 	"time"
+
+	"github.com/workwire/workwire/pkg/runtime/files"
 )
 
 const issuedFile = "issued"
@@ -51,5 +53,5 @@ func (a *authorities) addIssued(name string, cert *x509.Certificate, now time.Ti
 	if err != nil {
 		return fmt.Errorf("list of issued certificates: %w", err)
 	}
-	return replace(a.dir, file{name: issuedFile, data: data, mode: 0o600})
+	return files.Replace(a.dir, files.File{Name: issuedFile, Data: data, Mode: 0o600})
 }

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"syscall"
 	"time"
+
+	"github.com/workwire/workwire/pkg/runtime/files"
 )
 
 // Names of the files of a certificate, as in a Secret of type kubernetes.io/tls.
@@ -20,7 +22,7 @@ const (
 )
 
 // Owner is the owner of the files of certificates, by user and group id.
-type Owner struct{ UID, GID int }
+type Owner = files.Owner
 
 // ManagerConfig is the configuration of a [Manager].
 type ManagerConfig struct {
@@ -184,9 +186,9 @@ func (m *Manager) ensureOne(a *authorities, want Certificate, forced bool, now t
 	}
 	owner := m.ownerOf(dir)
 	// Trusted authorities are written before the certificate that they must verify.
-	updates := []file{{trustFile, a.trust(), 0o644, owner}}
+	updates := []files.File{{Name: trustFile, Data: a.trust(), Mode: 0o644, Owner: owner}}
 	if want.Role == Broker {
-		updates = append(updates, file{crlFile, a.revocations(), 0o644, owner})
+		updates = append(updates, files.File{Name: crlFile, Data: a.revocations(), Mode: 0o644, Owner: owner})
 	}
 	for _, f := range updates {
 		changed, err := update(dir, f)
@@ -210,7 +212,7 @@ func (m *Manager) ensureOne(a *authorities, want Certificate, forced bool, now t
 		if err := a.addIssued(want.Name, issued, now); err != nil {
 			return outcome, err
 		}
-		if err := replace(dir, file{keyFile, keyPEM, 0o600, owner}, file{certFile, certPEM, 0o644, owner}); err != nil {
+		if err := files.Replace(dir, files.File{Name: keyFile, Data: keyPEM, Mode: 0o600, Owner: owner}, files.File{Name: certFile, Data: certPEM, Mode: 0o644, Owner: owner}); err != nil {
 			return outcome, err
 		}
 		cert = issued
@@ -228,7 +230,7 @@ func (m *Manager) ownerOf(dir string) *Owner {
 	if syscall.Stat(dir, &stat) != nil {
 		return nil // writing to dir returns the error
 	}
-	return &Owner{int(stat.Uid), int(stat.Gid)}
+	return &Owner{UID: int(stat.Uid), GID: int(stat.Gid)}
 }
 
 // setOwner sets the owner of the directory and of all its files.

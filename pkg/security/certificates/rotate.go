@@ -7,6 +7,8 @@ import (
 	"math/big"
 	"slices"
 	"time"
+
+	"github.com/workwire/workwire/pkg/runtime/files"
 )
 
 // Step is a step of the replacement of the authority. Each step may be repeated.
@@ -119,7 +121,7 @@ func (a *authorities) saveRevocations(p placedIssuer, serials []*big.Int, now ti
 	if err := p.issuer.revoke(serials, now); err != nil {
 		return err
 	}
-	return replace(a.dir, file{name: p.name + ".crl", data: pemOf("X509 CRL", p.issuer.crl.Raw), mode: 0o644})
+	return files.Replace(a.dir, files.File{Name: p.name + ".crl", Data: pemOf("X509 CRL", p.issuer.crl.Raw), Mode: 0o644})
 }
 
 // publishRevocations writes the revocation lists to the directories of brokers.
@@ -129,7 +131,7 @@ func (m *Manager) publishRevocations(a *authorities) error {
 		if c.Role != Broker || !exists(dir) {
 			continue // Ensure will write it
 		}
-		if _, err := update(dir, file{crlFile, a.revocations(), 0o644, m.ownerOf(dir)}); err != nil {
+		if _, err := update(dir, files.File{Name: crlFile, Data: a.revocations(), Mode: 0o644, Owner: m.ownerOf(dir)}); err != nil {
 			return fmt.Errorf("certificate %s: %w", c.Name, err)
 		}
 	}
