@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/workwire/workwire/broker/acl"
 	"github.com/workwire/workwire/pkg/runtime/quota"
 )
 
@@ -35,7 +36,7 @@ func newLimiter(cfg Config, now func() time.Time) *Limiter {
 	return &Limiter{
 		now: now, cfg: cfg, lines: newLines(cfg), leftOut: map[string]uint64{},
 		addresses: map[string]*pendingAt{}, identities: map[string]int{}, refused: map[error]uint64{},
-		passwords: newPasswordQueue(), handshakes: newHandshakes(), rates: newRates(),
+		passwords: newPasswordQueue(), handshakes: newHandshakes(), rates: rates{roles: map[acl.Role]granted{}},
 	}
 }
 

@@ -153,14 +153,14 @@ func TestTake(t *testing.T) {
 		"a larger one than a burst": {sizes: []int{3250}, want: 3 * time.Second},
 		"a clock that is set back":  {sizes: []int{250, 500}, after: -time.Hour, want: 500 * time.Millisecond},
 	} {
-		var b bucket
+		now := start
+		l := newLimiter(Config{Source: rate}, func() time.Time { return now })
 		var wait time.Duration
 		for i, size := range test.sizes {
-			now := start
 			if i > 0 && i == len(test.sizes)-1 {
 				now = now.Add(test.after)
 			}
-			b, wait = b.spend(rate, 1, size, now)
+			wait = l.Take(acl.Identity{Role: acl.Source, ID: "hub1"}, 1, size)
 		}
 		if (wait - test.want).Abs() > time.Microsecond {
 			t.Errorf("%s: waits %v, want %v", name, wait, test.want)
@@ -168,9 +168,8 @@ func TestTake(t *testing.T) {
 	}
 }
 
-// TestTakeSharesAndForgets: all connections of an identity share its rate, other identities do not
-// wait, and buckets are removed when they are full again.
-func TestTakeSharesAndForgets(t *testing.T) {
+// TestTakeShares: all connections of an identity share its rate, other identities do not wait, and a changed rate counts at once.
+func TestTakeShares(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	l := newLimiter(Config{Agent: Rate{MessagesPerSecond: 1}}, func() time.Time { return now })
 	c1, c2 := acl.Identity{Role: acl.Agent, ID: "c1"}, acl.Identity{Role: acl.Agent, ID: "c2"}
@@ -185,13 +184,18 @@ func TestTakeSharesAndForgets(t *testing.T) {
 	if got := l.Take(acl.Identity{Role: acl.Source, ID: "c1"}, 1, 10); got != 0 {
 		t.Errorf("the source waits %v", got)
 	}
-	now = now.Add(time.Hour)
-	l.Take(c2, 1, 10)
-	if n := len(l.rates.buckets); n != 1 {
-		t.Errorf("%d buckets are left, want that of the last sender", n)
-	}
 	if s := l.Stats(); s.Throttled != 2 || s.ThrottledTime != 3*time.Second {
 		t.Errorf("%d waits of %v", s.Throttled, s.ThrottledTime)
+	}
+	l.Configure(Config{Agent: Rate{MessagesPerSecond: 1}, Connections: 1})
+	if got := l.Take(c1, 1, 10); got != 3*time.Second {
+		t.Errorf("after another limit has changed: waits %v", got)
+	}
+	l.Configure(Config{Agent: Rate{MessagesPerSecond: 10}})
+	for i, want := range append(make([]time.Duration, LoginMessages), 100*time.Millisecond) {
+		if got := l.Take(c1, 1, 10); got != want {
+			t.Errorf("message %d at another rate: waits %v, want %v", i, got, want)
+		}
 	}
 }
 

@@ -184,7 +184,7 @@ func (l *Limiter) endCheck(c *passwordCheck, took time.Duration) {
 			l.startChecks()
 		})
 	}
-	if now.Sub(q.swept) >= sweepInterval {
+	if now.Sub(q.swept) >= suspicion {
 		q.swept = now
 		for address, f := range q.failed {
 			if !f.current(now) {

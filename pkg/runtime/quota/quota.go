@@ -1,7 +1,7 @@
 // Package quota bounds what one identity can make a program do: the hub and the SDK price each cluster,
 // the agent each source. A price is paid after data was decompressed, in the resources below; each has a
 // token bucket for each identity. Who has nothing left waits, or is told to come again: others do not
-// notice.
+// notice. Package limits of the broker keeps the rates of clients by it, too.
 //
 //	quotas := quota.New[wire.ClusterName](quota.Config{Rates: quota.Clusters(), Subsystem: "source"})
 //	...
