@@ -1,7 +1,6 @@
 package placement
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -11,19 +10,22 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
-	clusterv1alpha1 "github.com/workwire/workwire/pkg/apis/cluster/v1alpha1"
-	"github.com/workwire/workwire/pkg/runtime/walltime"
 )
 
-// cluster is the part of a ManagedCluster that placements depend on. It is immutable.
+// cluster is a ManagedCluster with what placements read of it. It is immutable.
 type cluster struct {
 	name     string
 	accepted bool // accepted by the hub and not being deleted
 	labels   map[string]string
 	claims   map[string]string
 	taints   []taint
-	facts    *facts
+	object   *clusterv1.ManagedCluster // the one of the cache, so that no other is kept in memory
+	scores   scores
+	version  *version
 }
+
+// version is the same for states of a cluster that nobody distinguishes.
+type version struct{ _ byte }
 
 // taint is a taint with the time from which it counts, in whole seconds.
 type taint struct {
@@ -34,11 +36,10 @@ type taint struct {
 
 // newCluster converts what is known of a cluster. A taint without timeAdded counts from when it was first
 // seen: the time in before if it has the taint, or now.
-func newCluster(f *facts, before *cluster, now time.Time) *cluster {
-	c := f.object
+func newCluster(c *clusterv1.ManagedCluster, of scores, before *cluster, now time.Time) *cluster {
 	converted := &cluster{
 		name: c.Name, accepted: c.Spec.HubAcceptsClient && c.DeletionTimestamp == nil, labels: c.Labels,
-		claims: make(map[string]string, len(c.Status.ClusterClaims)), facts: f,
+		claims: make(map[string]string, len(c.Status.ClusterClaims)), object: c, scores: of, version: new(version),
 	}
 	for _, claim := range c.Status.ClusterClaims {
 		converted.claims[claim.Name] = claim.Value
@@ -65,57 +66,21 @@ func (c *cluster) firstSeen(t clusterv1.Taint, now time.Time) time.Time {
 	return time.Unix(now.Unix(), 0)
 }
 
-// adjusted returns clusters with the times of their taints adjusted to steps of the clock. Its cost is
-// linear in the clusters, as that of schedule.
-func adjusted(clusters []*cluster, clock *walltime.Clock) []*cluster {
-	var changed []*cluster
-	for i, c := range clusters {
-		for j, t := range c.taints {
-			since := clock.Adjusted(t.since)
-			if since.Equal(t.since) {
-				continue
-			}
-			if changed == nil {
-				changed = slices.Clone(clusters)
-			}
-			if changed[i] == c {
-				copied := *c
-				copied.taints = slices.Clone(c.taints)
-				changed[i] = &copied
-			}
-			changed[i].taints[j].since = since
-		}
-	}
-	if changed == nil {
-		return clusters
-	}
-	return changed
-}
-
-// equalClusters reports whether no placement distinguishes a from b.
-func equalClusters(a, b *cluster) bool {
-	return a.accepted == b.accepted && a.facts.version == b.facts.version &&
-		slices.EqualFunc(a.taints, b.taints, func(a, b taint) bool {
-			return a.key == b.key && a.value == b.value && a.effect == b.effect && a.since.Equal(b.since)
-		})
-}
-
 // clusterIndex holds all clusters and the rules of all placements, and finds the placements that a
 // change of a cluster affects. It is safe for concurrent use.
 type clusterIndex struct {
+	scoresOf func(cluster string) scores
 	patience time.Duration // with the expressions of all placements for one change
 
 	mu         sync.Mutex
 	clusters   map[string]*cluster             // guarded by mu
-	scores     map[string]scores               // guarded by mu: by cluster, also by one that is not there
 	sorted     []*cluster                      // guarded by mu: clusters by name; nil if outdated
 	placements map[types.NamespacedName]*rules // guarded by mu
 }
 
-func newClusterIndex() *clusterIndex {
+func newClusterIndex(scoresOf func(cluster string) scores) *clusterIndex {
 	return &clusterIndex{
-		patience: maxChangeTime,
-		clusters: make(map[string]*cluster), scores: make(map[string]scores), placements: make(map[types.NamespacedName]*rules),
+		scoresOf: scoresOf, patience: maxChangeTime, clusters: make(map[string]*cluster), placements: make(map[types.NamespacedName]*rules),
 	}
 }
 
@@ -125,45 +90,27 @@ func newClusterIndex() *clusterIndex {
 func (x *clusterIndex) observe(c *clusterv1.ManagedCluster, now time.Time) []types.NamespacedName {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return x.update(newFacts(c, x.scores[c.Name]), now)
+	return x.update(c, now)
 }
 
 // update is observe. The caller holds mu.
-func (x *clusterIndex) update(f *facts, now time.Time) []types.NamespacedName {
-	name := f.object.Name
-	before := x.clusters[name]
-	after := newCluster(f, before, now)
-	x.clusters[name], x.sorted = after, nil
-	if before != nil && f.equal(before.facts) {
-		f.version = before.facts.version
-		if equalClusters(before, after) {
-			return nil
-		}
+func (x *clusterIndex) update(c *clusterv1.ManagedCluster, now time.Time) []types.NamespacedName {
+	before := x.clusters[c.Name]
+	after := newCluster(c, x.scoresOf(c.Name), before, now)
+	x.clusters[c.Name], x.sorted = after, nil
+	if before != nil && after.equal(before) {
+		after.version = before.version
+		return nil
 	}
 	return x.affectedPlacements(before, after, now)
 }
 
-// observeScore updates an AddOnPlacementScore, of which before is nil if it is new, and after if it is gone. It
-// returns the placements whose evaluation of its cluster has changed.
-func (x *clusterIndex) observeScore(before, after *clusterv1alpha1.AddOnPlacementScore, now time.Time) []types.NamespacedName {
+// scoreChanged updates a cluster, if it is there, whose scores have changed, as observe does.
+func (x *clusterIndex) scoreChanged(name string, now time.Time) []types.NamespacedName {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	of := cmp.Or(after, before)
-	changed := maps.Clone(x.scores[of.Namespace])
-	switch {
-	case after == nil:
-		delete(changed, of.Name)
-	case changed == nil:
-		changed = scores{of.Name: after}
-	default:
-		changed[of.Name] = after
-	}
-	x.scores[of.Namespace] = changed
-	if len(changed) == 0 {
-		delete(x.scores, of.Namespace)
-	}
-	if c := x.clusters[of.Namespace]; c != nil {
-		return x.update(newFacts(c.facts.object, changed), now)
+	if c := x.clusters[name]; c != nil {
+		return x.update(c.object, now)
 	}
 	return nil
 }
@@ -209,6 +156,19 @@ func (x *clusterIndex) setRules(key types.NamespacedName, r *rules) {
 	} else {
 		x.placements[key] = r
 	}
+}
+
+// expressionsOf returns the expressions of a placement by text.
+func (x *clusterIndex) expressionsOf(key types.NamespacedName) map[string]*celExpression {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	byText := make(map[string]*celExpression)
+	if r := x.placements[key]; r != nil {
+		for _, e := range r.expressions {
+			byText[e.text] = e
+		}
+	}
+	return byText
 }
 
 // byName returns all clusters, sorted by name. The caller must not modify the slice.

@@ -18,7 +18,7 @@ import (
 )
 
 func TestClusterIndexReturnsAffectedPlacements(t *testing.T) {
-	x := newClusterIndex()
+	x := newClusterIndex(scoreless)
 	west, all, few := controller.KeyOf(placing(func(p *clusterv1beta1.Placement) { p.Name = "west" })), controller.KeyOf(placing()), controller.KeyOf(placing(func(p *clusterv1beta1.Placement) { p.Name = "few" }))
 	x.setRules(west, mustRules(t, placing(predicates(byLabels("region", "west")))))
 	x.setRules(all, mustRules(t, placing(naming("one", "1"))))
@@ -96,21 +96,18 @@ func configWith(client versioned.Interface, registry prometheus.Registerer) Conf
 	return Config{Informers: informers, Bindings: clustersets.NewBindings(informers, true), Client: client, Registerer: registry}
 }
 
-// TestAdjusted: a step of the clock makes no taint older, and does not change the clusters of the index.
+// TestAdjusted: a step of the clock makes no taint older.
 func TestAdjusted(t *testing.T) {
 	now, elapsed := noon, time.Duration(0)
-	clock := walltime.From(func() (time.Time, time.Duration) { return now, elapsed })
-	plain, tainted := &cluster{name: "a"}, &cluster{name: "b", taints: []taint{{key: "k", since: noon}, {key: "none"}}}
-	clusters := []*cluster{plain, tainted}
-	if got := adjusted(clusters, clock); !slices.Equal(got, clusters) {
-		t.Errorf("without a step it returns %v", got)
+	minute := int64(60)
+	r := mustRules(t, placing(tolerating(clusterv1beta1.Toleration{Operator: clusterv1beta1.TolerationOpExists, TolerationSeconds: &minute})))
+	r.clock = walltime.From(func() (time.Time, time.Duration) { return now, elapsed })
+	c := accepted("c", tainting("k", clusterv1.TaintEffectNoSelect, 0))
+	if got := r.evaluate(c, now); got.fit != eligible || got.until != noon.Unix()+60 {
+		t.Errorf("without a step: %+v", got)
 	}
 	now, elapsed = now.Add(time.Hour+time.Second), time.Second
-	got := adjusted(clusters, clock)
-	if got[0] != plain || !got[1].taints[0].since.Equal(noon.Add(time.Hour)) || !got[1].taints[1].since.IsZero() {
-		t.Errorf("after a step it returns %+v and %+v", got[0], got[1])
-	}
-	if clusters[1] != tainted || !tainted.taints[0].since.Equal(noon) {
-		t.Errorf("the index has %+v", tainted)
+	if got := r.evaluate(c, now); got.fit != eligible || got.until != noon.Add(time.Hour).Unix()+60 {
+		t.Errorf("after a step: %+v", got)
 	}
 }

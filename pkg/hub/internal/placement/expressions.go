@@ -8,7 +8,6 @@ import (
 
 	"github.com/google/cel-go/cel"
 	"github.com/google/cel-go/common/types"
-	apitypes "k8s.io/apimachinery/pkg/types"
 
 	"github.com/workwire/workwire/pkg/runtime/expression"
 )
@@ -56,17 +55,17 @@ func (e *celExpression) evaluate(c *cluster, now int64) celResult {
 	e.mu.Lock()
 	known, ok := e.results[c.name]
 	e.mu.Unlock()
-	if ok && known.of == c.facts.version && (known.until == 0 || known.until > now) {
+	if ok && known.of == c.version && (known.until == 0 || known.until > now) {
 		return known
 	}
-	result := e.run(c.facts, now)
+	result := e.run(c, now)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.results[c.name] = result
 	return result
 }
 
-func (e *celExpression) run(of *facts, now int64) celResult {
+func (e *celExpression) run(of *cluster, now int64) celResult {
 	variable := newManagedCluster(of, now)
 	ctx := expression.Until(context.Background(), time.Now().Add(maxClusterTime))
 	value, cost, err := e.program.Run(ctx, map[string]any{"managedCluster": variable}, maxClusterCost)
@@ -92,45 +91,6 @@ func (e *celExpression) forget(cluster string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	delete(e.results, cluster)
-}
-
-// compiled holds the compiled expressions of all Placements. It is safe for concurrent use, with one caller at a
-// time for one Placement.
-type compiled struct {
-	compiler *expression.Compiler
-
-	mu          sync.Mutex
-	byPlacement map[apitypes.NamespacedName]map[string]*celExpression // guarded by mu: by text
-}
-
-// use returns a function that returns the expression of a text, compiled, and one that ends the use: only what was
-// used in between is kept for the Placement.
-func (x *compiled) use(key apitypes.NamespacedName) (compile func(text string) (*celExpression, error), done func()) {
-	x.mu.Lock()
-	known := x.byPlacement[key]
-	x.mu.Unlock()
-	used := make(map[string]*celExpression)
-	compile = func(text string) (*celExpression, error) {
-		if used[text] == nil && known[text] != nil {
-			used[text] = known[text]
-		}
-		if used[text] == nil {
-			e, err := compileExpression(x.compiler, text)
-			if err != nil {
-				return nil, err
-			}
-			used[text] = e
-		}
-		return used[text], nil
-	}
-	return compile, func() {
-		x.mu.Lock()
-		defer x.mu.Unlock()
-		delete(x.byPlacement, key)
-		if len(used) > 0 {
-			x.byPlacement[key] = used
-		}
-	}
 }
 
 func compileExpression(compiler *expression.Compiler, text string) (*celExpression, error) {

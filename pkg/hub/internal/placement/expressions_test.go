@@ -1,6 +1,7 @@
 package placement
 
 import (
+	"maps"
 	"os"
 	"strings"
 	"testing"
@@ -14,7 +15,9 @@ import (
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	clusterv1alpha1 "github.com/workwire/workwire/pkg/apis/cluster/v1alpha1"
 	clusterv1beta1 "github.com/workwire/workwire/pkg/apis/cluster/v1beta1"
+	"github.com/workwire/workwire/pkg/client/clientset/versioned"
 	"github.com/workwire/workwire/pkg/hub/internal/clustersets"
+	"github.com/workwire/workwire/pkg/hub/internal/controller"
 )
 
 func byExpressions(texts ...string) clusterv1beta1.ClusterSelector {
@@ -40,7 +43,7 @@ func withScores(c *cluster, of ...*clusterv1alpha1.AddOnPlacementScore) *cluster
 	for _, s := range of {
 		byName[s.Name] = s
 	}
-	return newCluster(newFacts(c.facts.object, byName), nil, noon)
+	return newCluster(c.object, byName, nil, noon)
 }
 
 // describedCluster is a cluster with all that expressions can read.
@@ -118,8 +121,8 @@ func TestExpressionsAreEvaluatedAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	x, c := newClusterIndex(), describedCluster()
-	usage, object := c.facts.scores["usage"], c.facts.object
+	c, known := describedCluster(), scores{}
+	x, object := newClusterIndex(func(string) scores { return maps.Clone(known) }), c.object
 	x.observe(object, noon)
 	key := types.NamespacedName{Name: "p"}
 	r := &rules{reach: mustRules(t, placing()).reach, predicates: []selector{{labels: mustRules(t, placing(predicates(byLabels("env", "prod")))).predicates[0].labels,
@@ -129,7 +132,8 @@ func TestExpressionsAreEvaluatedAgain(t *testing.T) {
 	if got := evaluate(noon); got != notSelected {
 		t.Errorf("without scores: %v", got)
 	}
-	if got := x.observeScore(nil, usage, noon); len(got) != 1 || evaluate(noon) != eligible {
+	known = c.scores
+	if got := x.scoreChanged("c", noon); len(got) != 1 || evaluate(noon) != eligible {
 		t.Errorf("with a score: affects %v, %v", got, evaluate(noon))
 	}
 	planted := e.results["c"]
@@ -151,14 +155,19 @@ func TestExpressionsAreEvaluatedAgain(t *testing.T) {
 	if got := r.evaluate(x.byName()[0], noon).changes; got != noon.Add(time.Minute).Unix() {
 		t.Errorf("changes at %d", got)
 	}
-	if got := x.observeScore(usage, nil, noon); len(got) != 1 || len(x.scores) != 0 {
-		t.Errorf("the scores are deleted: affects %v, %v are left", got, x.scores)
+	known = nil
+	if got := x.scoreChanged("c", noon); len(got) != 1 || evaluate(noon) != notSelected {
+		t.Errorf("the scores are deleted: affects %v, %v", got, evaluate(noon))
 	}
-	x.observeScore(nil, usage, noon)
+	known = c.scores
+	x.scoreChanged("c", noon)
 	if got := evaluate(noon.Add(time.Minute)); got != notSelected {
 		t.Errorf("the scores have expired: %v", got)
 	}
 	x.remove("c", noon)
+	if got := x.scoreChanged("c", noon); len(got) != 0 || len(x.byName()) != 0 {
+		t.Errorf("the scores of a cluster that is gone affect %v", got)
+	}
 	if len(e.results) != 0 {
 		t.Errorf("a cluster that is gone: %v", e.results)
 	}
@@ -166,11 +175,11 @@ func TestExpressionsAreEvaluatedAgain(t *testing.T) {
 
 // TestExpressionsThatTakeLong: when a cluster changes, Placements whose expressions there is no time for are reconciled.
 func TestExpressionsThatTakeLong(t *testing.T) {
-	x := newClusterIndex()
+	x := newClusterIndex(scoreless)
 	x.setRules(types.NamespacedName{Name: "by-label"}, mustRules(t, placing(predicates(byLabels("env", "prod")))))
 	x.setRules(types.NamespacedName{Name: "by-expression"}, mustRules(t, placing(predicates(byExpressions(`managedCluster.metadata.labels.env == "prod"`)))))
 	changed := func(region string) []types.NamespacedName {
-		return x.observe(accepted("c", labelled("env", "prod", "region", region)).facts.object, noon)
+		return x.observe(accepted("c", labelled("env", "prod", "region", region)).object, noon)
 	}
 	changed("west")
 	x.patience = time.Hour
@@ -185,22 +194,17 @@ func TestExpressionsThatTakeLong(t *testing.T) {
 
 // TestExpressionsAreCompiledOnce: as long as a Placement uses them, whatever else changes.
 func TestExpressionsAreCompiledOnce(t *testing.T) {
-	compiler, err := testCompiler()
+	c, err := New(configWith(&versioned.Clientset{}, nil))
 	if err != nil {
 		t.Fatal(err)
 	}
-	x, key := compiled{compiler: compiler, byPlacement: map[types.NamespacedName]map[string]*celExpression{}}, types.NamespacedName{Name: "p"}
-	use := func(texts ...string) (used []*celExpression) {
-		compile, done := x.use(key)
-		defer done()
-		for _, text := range texts {
-			e, err := compile(text)
-			if err != nil {
-				t.Fatal(err)
-			}
-			used = append(used, e)
+	use := func(texts ...string) []*celExpression {
+		p := placing(predicates(byExpressions(texts...)))
+		r, err := c.rules(controller.KeyOf(p), p)
+		if err != nil {
+			t.Fatal(err)
 		}
-		return used
+		return r.expressions
 	}
 	first := use("true", "false", "true")
 	if again := use("true"); again[0] != first[0] || first[2] != first[0] {
@@ -208,9 +212,6 @@ func TestExpressionsAreCompiledOnce(t *testing.T) {
 	}
 	if again := use("false"); again[0] == first[1] {
 		t.Error("what was not used is kept")
-	}
-	if use(); len(x.byPlacement) != 0 {
-		t.Errorf("a Placement without expressions: %v", x.byPlacement)
 	}
 }
 

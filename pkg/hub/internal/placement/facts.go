@@ -15,28 +15,14 @@ import (
 	"github.com/workwire/workwire/pkg/runtime/expression"
 )
 
-// facts are what expressions and prioritizers read of a cluster. They are immutable.
-type facts struct {
-	object  *clusterv1.ManagedCluster // the one of the cache, so that no other is kept in memory
-	scores  scores
-	version *version
-}
-
-// version is the same for facts that nobody distinguishes.
-type version struct{ _ byte }
-
-func newFacts(object *clusterv1.ManagedCluster, of scores) *facts {
-	return &facts{object: object, scores: of, version: new(version)}
-}
-
 // scores are the AddOnPlacementScores of a cluster by name.
 type scores map[string]*clusterv1alpha1.AddOnPlacementScore
 
-// equal reports whether nobody distinguishes f from o.
-func (f *facts) equal(o *facts) bool {
-	a, b := f.object, o.object
-	return a.UID == b.UID && maps.Equal(a.Labels, b.Labels) && maps.Equal(clusterv1.SteadyAnnotations(a), clusterv1.SteadyAnnotations(b)) &&
-		apiequality.Semantic.DeepEqual(a.Spec, b.Spec) && apiequality.Semantic.DeepEqual(a.Status, b.Status) && maps.Equal(f.scores, o.scores)
+// equal reports whether nobody distinguishes c from o.
+func (c *cluster) equal(o *cluster) bool {
+	a, b := c.object, o.object
+	return a.UID == b.UID && a.DeletionTimestamp.Equal(b.DeletionTimestamp) && maps.Equal(a.Labels, b.Labels) && maps.Equal(clusterv1.SteadyAnnotations(a), clusterv1.SteadyAnnotations(b)) &&
+		apiequality.Semantic.DeepEqual(a.Spec, b.Spec) && apiequality.Semantic.DeepEqual(a.Status, b.Status) && maps.Equal(c.scores, o.scores)
 }
 
 // expiry returns the Unix time when the scores of s expire; 0 if they do not.
@@ -56,8 +42,8 @@ func earliest(a, b int64) int64 {
 }
 
 // valid returns the scores of that name unless they have expired, and until when that holds.
-func (f *facts) valid(name string, now int64) (s *clusterv1alpha1.AddOnPlacementScore, until int64) {
-	if s = f.scores[name]; s == nil {
+func (c *cluster) valid(name string, now int64) (s *clusterv1alpha1.AddOnPlacementScore, until int64) {
+	if s = c.scores[name]; s == nil {
 		return nil, 0
 	}
 	if until = expiry(s); until != 0 && until <= now {
@@ -68,18 +54,18 @@ func (f *facts) valid(name string, now int64) (s *clusterv1alpha1.AddOnPlacement
 
 // values returns the variable managedCluster of expressions: the fields that the API has, and empty maps, lists and
 // texts for those without a value.
-func (f *facts) values() map[string]any {
-	c := f.object
-	taints := make([]any, len(c.Spec.Taints))
-	for i, t := range c.Spec.Taints {
+func (c *cluster) values() map[string]any {
+	o := c.object
+	taints := make([]any, len(o.Spec.Taints))
+	for i, t := range o.Spec.Taints {
 		taints[i] = map[string]string{"key": t.Key, "value": t.Value, "effect": string(t.Effect)}
 	}
-	claims := make([]any, len(c.Status.ClusterClaims))
-	for i, claim := range c.Status.ClusterClaims {
+	claims := make([]any, len(o.Status.ClusterClaims))
+	for i, claim := range o.Status.ClusterClaims {
 		claims[i] = map[string]string{"name": claim.Name, "value": claim.Value}
 	}
-	conditions := make([]any, len(c.Status.Conditions))
-	for i, of := range c.Status.Conditions {
+	conditions := make([]any, len(o.Status.Conditions))
+	for i, of := range o.Status.Conditions {
 		conditions[i] = map[string]string{
 			"type": of.Type, "status": string(of.Status), "reason": of.Reason, "message": of.Message,
 			"lastTransitionTime": of.LastTransitionTime.UTC().Format(time.RFC3339),
@@ -88,15 +74,15 @@ func (f *facts) values() map[string]any {
 	return map[string]any{
 		"apiVersion": clusterv1.GroupVersion.String(), "kind": "ManagedCluster",
 		"metadata": map[string]any{
-			"name": c.Name, "uid": string(c.UID), "labels": c.Labels, "annotations": clusterv1.SteadyAnnotations(c),
-			"creationTimestamp": c.CreationTimestamp.UTC().Format(time.RFC3339),
+			"name": o.Name, "uid": string(o.UID), "labels": o.Labels, "annotations": clusterv1.SteadyAnnotations(o),
+			"creationTimestamp": o.CreationTimestamp.UTC().Format(time.RFC3339),
 		},
 		"spec": map[string]any{
-			"hubAcceptsClient": c.Spec.HubAcceptsClient, "leaseDurationSeconds": c.Spec.LeaseDurationSeconds, "taints": taints,
+			"hubAcceptsClient": o.Spec.HubAcceptsClient, "leaseDurationSeconds": o.Spec.LeaseDurationSeconds, "taints": taints,
 		},
 		"status": map[string]any{
-			"version": map[string]string{"kubernetes": c.Status.Version.Kubernetes}, "clusterClaims": claims, "conditions": conditions,
-			"capacity": c.Status.Capacity.Texts(), "allocatable": c.Status.Allocatable.Texts(),
+			"version": map[string]string{"kubernetes": o.Status.Version.Kubernetes}, "clusterClaims": claims, "conditions": conditions,
+			"capacity": o.Status.Capacity.Texts(), "allocatable": o.Status.Allocatable.Texts(),
 		},
 	}
 }
@@ -104,14 +90,14 @@ func (f *facts) values() map[string]any {
 // managedCluster is the value of the variable of that name in one evaluation.
 type managedCluster struct {
 	traits.Mapper
-	facts *facts
-	now   int64
-	until int64 // when the scores expire that were read; 0 if never
-	read  map[string]ref.Val
+	cluster *cluster
+	now     int64
+	until   int64 // when the scores expire that were read; 0 if never
+	read    map[string]ref.Val
 }
 
-func newManagedCluster(f *facts, now int64) *managedCluster {
-	return &managedCluster{Mapper: types.DefaultTypeAdapter.NativeToValue(f.values()).(traits.Mapper), facts: f, now: now}
+func newManagedCluster(c *cluster, now int64) *managedCluster {
+	return &managedCluster{Mapper: types.DefaultTypeAdapter.NativeToValue(c.values()).(traits.Mapper), cluster: c, now: now}
 }
 
 // scores returns the scores of that name as a list; an empty one if there are none, or they have expired.
@@ -120,7 +106,7 @@ func (m *managedCluster) scores(name string) ref.Val {
 		return list
 	}
 	list := []any{}
-	s, until := m.facts.valid(name, m.now)
+	s, until := m.cluster.valid(name, m.now)
 	if s != nil {
 		for _, item := range s.Status.Scores {
 			score := map[string]any{"name": item.Name, "value": int64(item.Value)}

@@ -37,6 +37,7 @@ import (
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
 	"github.com/workwire/workwire/pkg/hub/internal/clustersets"
 	"github.com/workwire/workwire/pkg/hub/internal/controller"
+	"github.com/workwire/workwire/pkg/runtime/expression"
 	"github.com/workwire/workwire/pkg/runtime/required"
 	"github.com/workwire/workwire/pkg/runtime/walltime"
 )
@@ -71,7 +72,7 @@ type Controller struct {
 	metrics    *metrics
 	clusters   *clusterIndex
 	usage      usage
-	compiled   compiled
+	compiler   *expression.Compiler
 	placements *controller.Cache[*clusterv1beta1.Placement]
 	decisions  *controller.Cache[*clusterv1beta1.PlacementDecision]
 }
@@ -88,16 +89,23 @@ func New(cfg Config) (*Controller, error) {
 		return nil, fmt.Errorf("placement: create the CEL environment of selectors: %w", err)
 	}
 	c := &Controller{
-		cfg: cfg, clusters: newClusterIndex(), clock: walltime.New(), usage: usage{counts: make(map[string]int)},
-		compiled:   compiled{compiler: compiler, byPlacement: make(map[types.NamespacedName]map[string]*celExpression)},
+		cfg: cfg, clock: walltime.New(), usage: usage{counts: make(map[string]int)}, compiler: compiler,
 		placements: cfg.Informers.Placements(), decisions: cfg.Informers.PlacementDecisions(),
 	}
+	ofCluster := cfg.Informers.AddOnPlacementScores()
+	c.clusters = newClusterIndex(func(cluster string) scores {
+		byName := scores{}
+		for _, s := range ofCluster.List(cache.NamespaceIndex, cluster) {
+			byName[s.Name] = s
+		}
+		return byName
+	})
 	c.metrics = newMetrics(c.placements)
 	c.Controller, err = controller.New(controller.Config[types.NamespacedName]{
 		Name: "placements", Reconcile: c.reconcile, Interval: interval, Queues: cfg.Queues, Logger: cfg.Logger,
 		Watches: append([]controller.Watch{
 			controller.On(cfg.Informers.ManagedClusters(), c.clusterChanged),
-			controller.On(cfg.Informers.AddOnPlacementScores(), c.scoreChanged),
+			controller.On(ofCluster, c.scoreChanged),
 			controller.On(c.placements, c.placementChanged),
 			controller.On(c.decisions, c.decisionChanged),
 		}, cfg.Bindings.Watch(c.reachChanged)...),
@@ -123,7 +131,7 @@ func (c *Controller) clusterChanged(before, after *clusterv1.ManagedCluster) {
 }
 
 func (c *Controller) scoreChanged(before, after *clusterv1alpha1.AddOnPlacementScore) {
-	for _, key := range c.clusters.observeScore(before, after, time.Now()) {
+	for _, key := range c.clusters.scoreChanged(cmp.Or(after, before).Namespace, time.Now()) {
 		c.Add(key)
 	}
 }
@@ -139,14 +147,23 @@ func (c *Controller) reachChanged(namespace string) {
 	}
 }
 
-// rules returns the rules of a Placement, which may be nil, and sets those by which changes of clusters affect it:
-// none if it is invalid. The caller reads the clusters afterwards, so that no change is missed.
-func (c *Controller) rules(key types.NamespacedName, p *clusterv1beta1.Placement) (r *rules, err error) {
-	compile, done := c.compiled.use(key)
-	if p != nil {
-		r, err = newRules(p, c.cfg.Bindings.Of(key.Namespace), compile)
+// rules returns the rules of a Placement, and sets those by which changes of clusters affect it: none if it is
+// invalid. The caller reads the clusters afterwards, so that no change is missed.
+func (c *Controller) rules(key types.NamespacedName, p *clusterv1beta1.Placement) (*rules, error) {
+	known := c.clusters.expressionsOf(key)
+	r, err := newRules(p, c.cfg.Bindings.Of(key.Namespace), func(text string) (*celExpression, error) {
+		if known[text] == nil {
+			e, err := compileExpression(c.compiler, text)
+			if err != nil {
+				return nil, err
+			}
+			known[text] = e
+		}
+		return known[text], nil
+	})
+	if err == nil {
+		r.clock = c.clock
 	}
-	done()
 	c.clusters.setRules(key, r)
 	return r, err
 }

@@ -88,9 +88,9 @@ type rating struct {
 }
 
 // rate returns the rating of a cluster, and when it changes without another change; 0 means never.
-func (w *priorities) rate(f *facts, now int64) (r rating, until int64) {
+func (w *priorities) rate(c *cluster, now int64) (r rating, until int64) {
 	for _, a := range w.addOns {
-		s, valid := f.valid(a.resource, now)
+		s, valid := c.valid(a.resource, now)
 		until = earliest(until, valid)
 		if s == nil {
 			continue
@@ -102,11 +102,11 @@ func (w *priorities) rate(f *facts, now int64) (r rating, until int64) {
 		}
 	}
 	if w.cpu != 0 {
-		quantity := f.object.Status.Allocatable[clusterv1.ResourceName("cpu")]
+		quantity := c.object.Status.Allocatable[clusterv1.ResourceName("cpu")]
 		r.cpu = quantity.MilliValue()
 	}
 	if w.memory != 0 {
-		quantity := f.object.Status.Allocatable[clusterv1.ResourceName("memory")]
+		quantity := c.object.Status.Allocatable[clusterv1.ResourceName("memory")]
 		r.memory = quantity.Value()
 	}
 	return r, until

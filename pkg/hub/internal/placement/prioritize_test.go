@@ -102,7 +102,7 @@ func TestPriorities(t *testing.T) {
 
 // TestAffectedByResources: a change of what is allocatable affects the Placements that prefer by it.
 func TestAffectedByResources(t *testing.T) {
-	x := newClusterIndex()
+	x := newClusterIndex(scoreless)
 	by := prioritizing(exact, builtIn("ResourceAllocatableCPU", 1))
 	r := mustRules(t, placing(by))
 	a, b := accepted("c", allocating("2", "1Gi")), accepted("c", allocating("3", "1Gi"))
@@ -112,9 +112,9 @@ func TestAffectedByResources(t *testing.T) {
 	if c := accepted("c", allocating("2", "2Gi")); r.evaluate(a, noon) != r.evaluate(c, noon) {
 		t.Error("another memory is another verdict")
 	}
-	x.observe(a.facts.object, noon)
+	x.observe(a.object, noon)
 	x.setRules(types.NamespacedName{Name: "p"}, r)
-	if got := x.observe(b.facts.object, noon); len(got) != 1 {
+	if got := x.observe(b.object, noon); len(got) != 1 {
 		t.Errorf("affects %v", got)
 	}
 }

@@ -51,7 +51,7 @@ func placementKeys(d *clusterv1beta1.PlacementDecision) []types.NamespacedName {
 func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (requeueAfter time.Duration, err error) {
 	p, _ := c.placements.Latest(key)
 	if p == nil {
-		_, _ = c.rules(key, nil)
+		c.clusters.setRules(key, nil)
 	}
 	existing, orphans := c.decisionsFor(key, p)
 	switch {
@@ -115,7 +115,7 @@ func (c *Controller) update(ctx context.Context, p *clusterv1beta1.Placement, ex
 		c.metrics.evaluations.WithLabelValues("misconfigured").Inc()
 		return 0, c.updateStatus(ctx, p, misconfiguredStatus(p, err))
 	}
-	clusters := adjusted(c.clusters.byName(), c.clock)
+	clusters := c.clusters.byName()
 	if !r.prepare(clusters, deciding, deciding.Add(maxPrepareTime)) {
 		spent()
 		c.metrics.evaluations.WithLabelValues("misconfigured").Inc()

@@ -17,6 +17,7 @@ import (
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	clusterv1beta1 "github.com/workwire/workwire/pkg/apis/cluster/v1beta1"
 	"github.com/workwire/workwire/pkg/hub/internal/clustersets"
+	"github.com/workwire/workwire/pkg/runtime/walltime"
 )
 
 // everyCluster is rules.wanted of a Placement without numberOfClusters.
@@ -37,6 +38,7 @@ type rules struct {
 	groups      []groupRule
 	perGroup    size
 	expressions []*celExpression // of all selectors
+	clock       *walltime.Clock  // of the times of taints; may be nil
 }
 
 // groupRule is a named group of a Placement.
@@ -304,7 +306,7 @@ func (r *rules) evaluate(c *cluster, now time.Time) verdict {
 	if v.group < 0 {
 		v.group = len(r.groups)
 	}
-	rating, changes := r.priorities.rate(c.facts, now.Unix())
+	rating, changes := r.priorities.rate(c, now.Unix())
 	v.rating, v.changes = rating, earliest(v.changes, changes)
 	return v
 }
@@ -349,7 +351,7 @@ func SelectsWithout(p *clusterv1beta1.Placement, bound clustersets.Reach, key st
 		if err != nil {
 			return true
 		}
-		without := newCluster(newFacts(c, nil), nil, now)
+		without := newCluster(c, nil, nil, now)
 		without.taints = slices.DeleteFunc(without.taints, func(t taint) bool { return t.key == key })
 		return r.evaluate(without, now).fit >= keepable
 	}
@@ -367,7 +369,7 @@ func (r *rules) toleratedUntil(t taint) int64 {
 		if toleration.TolerationSeconds == nil || *toleration.TolerationSeconds > maxTolerationSeconds {
 			return math.MaxInt64
 		}
-		until = max(until, t.since.Unix()+max(0, *toleration.TolerationSeconds))
+		until = max(until, r.clock.Adjusted(t.since).Unix()+max(0, *toleration.TolerationSeconds))
 	}
 	return until
 }

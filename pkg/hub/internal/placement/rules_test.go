@@ -23,7 +23,7 @@ func accepted(name string, change ...func(*clusterv1.ManagedCluster)) *cluster {
 	for _, f := range change {
 		f(c)
 	}
-	return newCluster(newFacts(c, nil), nil, noon)
+	return newCluster(c, nil, nil, noon)
 }
 
 func labelled(pairs ...string) func(*clusterv1.ManagedCluster) {
@@ -110,6 +110,9 @@ func compiling(t testing.TB) func(string) (*celExpression, error) {
 	}
 	return func(text string) (*celExpression, error) { return compileExpression(compiler, text) }
 }
+
+// scoreless are the scores of clusters without any.
+func scoreless(string) scores { return nil }
 
 // unused is the usage of clusters that no Placement has chosen.
 func unused(string) int { return 0 }
@@ -237,17 +240,17 @@ func TestTaintWithoutTime(t *testing.T) {
 	object := &clusterv1.ManagedCluster{Spec: clusterv1.ManagedClusterSpec{
 		HubAcceptsClient: true, Taints: []clusterv1.Taint{{Key: "k", Effect: clusterv1.TaintEffectNoSelect}},
 	}}
-	first := newCluster(newFacts(object, nil), nil, noon)
+	first := newCluster(object, nil, nil, noon)
 	if got := r.evaluate(first, noon); got != (verdict{fit: eligible, until: noon.Unix() + 60}) {
 		t.Errorf("when it is new: %+v", got)
 	}
 	object.Labels = map[string]string{"changed": "yes"}
-	later := newCluster(newFacts(object, nil), first, noon.Add(30*time.Second))
+	later := newCluster(object, nil, first, noon.Add(30*time.Second))
 	if got := r.evaluate(later, noon); got.until != noon.Unix()+60 {
 		t.Errorf("after another change: %+v", got)
 	}
 	object.Spec.Taints[0].Value = "other"
-	if got := r.evaluate(newCluster(newFacts(object, nil), later, noon.Add(30*time.Second)), noon); got.until != noon.Unix()+90 {
+	if got := r.evaluate(newCluster(object, nil, later, noon.Add(30*time.Second)), noon); got.until != noon.Unix()+90 {
 		t.Errorf("another taint: %+v", got)
 	}
 }
