@@ -97,7 +97,7 @@ func (h *Hub) buildWorks(
 	client versioned.Interface, recorder record.EventRecorder, queues workqueue.MetricsProvider, addressable func(wire.ClusterName) bool,
 ) (err error) {
 	cfg := works.Config{
-		Cache: h.cache, Client: client, Addressable: addressable, Accepted: h.fleet.Accepted, Served: h.leadership.Shard.Filter(), Workers: h.cfg.Workers, Pace: &h.pace,
+		Cache: h.cache, Client: client, Addressable: addressable, Accepted: h.fleet.Accepted, Served: h.leadership.Shard.Serves, Workers: h.cfg.Workers, Pace: &h.pace,
 		PendingDelay: h.cfg.PendingDelay, Recorder: recorder, Queues: queues, Registerer: h.cfg.Registerer, Logger: h.cfg.Logger,
 	}
 	if h.clusters != nil {
@@ -112,7 +112,7 @@ func (h *Hub) buildWorks(
 // buildTally creates what counts works by state.
 func (h *Hub) buildTally() (err error) {
 	cfg := tally.Config{
-		Works: h.cache, Served: h.leadership.Shard.Filter(), GroupLabel: h.cfg.ClusterGroupLabel, MaxGroups: h.cfg.MaxClusterGroups, Registerer: h.cfg.Registerer,
+		Works: h.cache, Served: h.leadership.Shard.Serves, GroupLabel: h.cfg.ClusterGroupLabel, MaxGroups: h.cfg.MaxClusterGroups, Registerer: h.cfg.Registerer,
 	}
 	if h.clusters != nil {
 		cfg.ManagedClusters = h.informers.ManagedClusters()

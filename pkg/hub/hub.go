@@ -66,7 +66,7 @@ import (
 // Defaults of [Config].
 const (
 	DefaultRequestTimeout   = 70 * time.Second
-	DefaultWorkers          = works.DefaultWorkers
+	DefaultWorkers          = 16
 	DefaultPendingDelay     = works.DefaultPendingDelay
 	DefaultUnreachableGrace = clusters.DefaultGrace
 	DefaultMaxClusterGroups = tally.DefaultMaxGroups
@@ -170,7 +170,7 @@ func (c *Config) complete() (wire.SourceTopics, error) {
 	if c.RequestTimeout < time.Millisecond {
 		errs = append(errs, fmt.Errorf("RequestTimeout must be at least 1ms, got %s", c.RequestTimeout))
 	}
-	c.PendingDelay = max(c.PendingDelay, 0)
+	c.Workers, c.PendingDelay = cmp.Or(c.Workers, DefaultWorkers), max(c.PendingDelay, 0)
 	if c.REST != nil {
 		c.REST = kube.WithTimeout(c.REST, c.RequestTimeout)
 		kube.NoticeRestore(c.REST)

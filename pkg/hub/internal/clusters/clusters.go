@@ -31,8 +31,10 @@ const (
 	DefaultKeepAlive = time.Minute
 	DefaultSilence   = 5 * time.Minute
 	DefaultGrace     = 5 * time.Minute
-	DefaultWorkers   = 8
 )
+
+// workers is the number of clusters that are written at a time.
+const workers = 8
 
 // Pauses between the attempts to write one cluster.
 const (
@@ -70,7 +72,7 @@ type Config struct {
 	Informers *controller.Informers
 	// Client writes ManagedClusters; required.
 	Client versioned.Interface
-	// Works are those that the hub knows; default none.
+	// Works are those that the hub knows; required.
 	Works *works.Cache
 	// Namespaces creates the namespaces of clusters; required.
 	Namespaces corev1client.NamespaceInterface
@@ -89,7 +91,7 @@ type Config struct {
 	// 1m.
 	KeepAlive time.Duration
 	// Silence is how long a cluster whose agent does not announce itself counts as present after
-	// its last message, at least 1ms; default 5m.
+	// its last message; default 5m.
 	Silence time.Duration
 	// UnreachableGrace is how long a cluster is absent before it gets the taint unreachable, at
 	// least 1ms; default 5m. It counts from the transition of its condition Available.
@@ -97,10 +99,8 @@ type Config struct {
 	// HubAbsence is how long the hub may be without a connection to the broker before clusters that
 	// were present are Unknown; default [leadership.HubAbsence].
 	HubAbsence time.Duration
-	// Workers is the number of clusters that are written at a time; default 8.
-	Workers int
 	// Recorder gets an event when a cluster is registered, accepted or available, or no longer is,
-	// and when the fleet brake is engaged or released; default none.
+	// and when the fleet brake is engaged or released; required.
 	Recorder record.EventRecorder
 	// Registerer gets the metrics about clusters, see docs/operations.md; default none.
 	Registerer prometheus.Registerer
@@ -112,20 +112,14 @@ type Config struct {
 
 // complete sets the defaults and reports every fault.
 func (c *Config) complete() error {
-	errs := []error{required.Fields(c, "Informers", "Client", "Namespaces")}
+	errs := []error{required.Fields(c, "Informers", "Client", "Works", "Namespaces", "Recorder")}
 	c.KeepAlive, c.Silence = cmp.Or(c.KeepAlive, DefaultKeepAlive), cmp.Or(c.Silence, DefaultSilence)
 	c.UnreachableGrace = cmp.Or(c.UnreachableGrace, DefaultGrace)
-	for name, limit := range map[string]time.Duration{
-		"KeepAlive": c.KeepAlive, "Silence": c.Silence, "UnreachableGrace": c.UnreachableGrace,
-	} {
+	for name, limit := range map[string]time.Duration{"KeepAlive": c.KeepAlive, "UnreachableGrace": c.UnreachableGrace} {
 		if limit < time.Millisecond {
 			errs = append(errs, fmt.Errorf("%s must be at least 1ms, got %s", name, limit))
 		}
 	}
-	if c.Workers < 0 {
-		errs = append(errs, fmt.Errorf("Workers must be at least 1, got %d", c.Workers))
-	}
-	c.Workers = cmp.Or(c.Workers, DefaultWorkers)
 	c.HubAbsence = cmp.Or(c.HubAbsence, leadership.HubAbsence)
 	c.Logger = cmp.Or(c.Logger, slog.Default())
 	return errors.Join(errs...)
@@ -140,7 +134,7 @@ type Clusters struct {
 	cache    *controller.Cache[*clusterv1.ManagedCluster]
 	index    *clusterIndex
 	metrics  *metrics
-	listener Listener // set by Run; nil: nobody
+	listener Listener // set by Run
 }
 
 // New returns the clusters of a hub. It does no I/O and starts nothing. It reports every fault of
@@ -159,13 +153,9 @@ func New(cfg Config) (*Clusters, error) {
 	}
 	c.policy.limits.hubAbsence = cfg.HubAbsence
 	var err error
-	watches := []controller.Watch{controller.On(c.cache, c.clusterChanged)}
-	if cfg.Works != nil {
-		watches = append(watches, controller.On(cfg.Works.Cache, c.workChanged))
-	}
 	c.Controller, err = controller.New(controller.Config[wire.ClusterName]{
-		Name: "clusters", Reconcile: c.reconcile, Workers: cfg.Workers, Backoff: backoff, MaxBackoff: maxBackoff,
-		Watches: watches, Queues: cfg.Queues, Logger: cfg.Logger,
+		Name: "clusters", Reconcile: c.reconcile, Workers: workers, Backoff: backoff, MaxBackoff: maxBackoff,
+		Watches: []controller.Watch{controller.On(c.cache, c.clusterChanged), controller.On(cfg.Works.Cache, c.workChanged)}, Queues: cfg.Queues, Logger: cfg.Logger,
 	})
 	if err != nil {
 		return fail(err)
@@ -177,9 +167,8 @@ func New(cfg Config) (*Clusters, error) {
 	return c, nil
 }
 
-// Run registers clusters, writes what is known of them and notifies l, which may be nil, until ctx ends; it
-// returns nil then, when everything that it started has ended. The caller runs Config.Informers. Run must be
-// called once.
+// Run registers clusters, writes what is known of them and notifies l until ctx ends; it returns nil then,
+// when everything that it started has ended. The caller runs Config.Informers. Run must be called once.
 func (c *Clusters) Run(ctx context.Context, l Listener) error {
 	c.listener = l
 	c.index.starting(time.Now())
@@ -238,9 +227,7 @@ func (c *Clusters) workChanged(before, after *workv1.ManifestWork) {
 // one.
 func (c *Clusters) clusterChanged(before, after *clusterv1.ManagedCluster) {
 	name := wire.ClusterName(cmp.Or(after, before).Name)
-	if c.listener != nil {
-		c.listener.ClusterChanged(name)
-	}
+	c.listener.ClusterChanged(name)
 	probe := false
 	if after != nil && !c.cfg.Shard.Serves(name) {
 		c.index.forget(name, time.Now())
@@ -249,9 +236,6 @@ func (c *Clusters) clusterChanged(before, after *clusterv1.ManagedCluster) {
 		probe = c.index.clusterChanged(name, after, time.Now())
 		// A cluster that was accepted without a ManagedCluster is to say again what it holds.
 		probe = probe || before == nil && after != nil && c.HasSynced() && c.policy.accepts(nil)
-	}
-	if c.listener == nil {
-		return
 	}
 	if probe {
 		c.listener.ProbeCluster(name)
@@ -275,18 +259,12 @@ func (f fleet) Patch(ctx context.Context, cluster *clusterv1.ManagedCluster, pat
 // ClusterGained implements [leadership.Fleet].
 func (f fleet) ClusterGained(name wire.ClusterName) {
 	f.index.clusterChanged(name, f.index.stored(name), time.Now())
-	if f.listener != nil {
-		f.listener.ClusterGained(name)
-		f.listener.AcceptanceChanged(name)
-	}
+	f.listener.ClusterGained(name)
+	f.listener.AcceptanceChanged(name)
 }
 
 // ClusterLost implements [leadership.Fleet].
-func (f fleet) ClusterLost(name wire.ClusterName) {
-	if f.listener != nil {
-		f.listener.ClusterLost(name)
-	}
-}
+func (f fleet) ClusterLost(name wire.ClusterName) { f.listener.ClusterLost(name) }
 
 // isPaused reports whether a ManagedCluster, which may be nil, says that its works are paused.
 func isPaused(cluster *clusterv1.ManagedCluster) bool {

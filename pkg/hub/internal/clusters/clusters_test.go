@@ -29,6 +29,7 @@ import (
 	"github.com/workwire/workwire/pkg/client/clientset/versioned/scheme"
 	"github.com/workwire/workwire/pkg/hub/internal/clusters"
 	"github.com/workwire/workwire/pkg/hub/internal/controller"
+	"github.com/workwire/workwire/pkg/hub/internal/works"
 	"github.com/workwire/workwire/pkg/source/delivery"
 	"github.com/workwire/workwire/pkg/wire"
 	"github.com/workwire/workwire/test/kit"
@@ -343,10 +344,10 @@ func TestMadeByHand(t *testing.T) {
 // Many clusters that come, go and come back at once are written a few at a time, and once for all
 // that has happened meanwhile.
 func TestManyAtOnce(t *testing.T) {
-	const count = 60
+	const count, workers = 60, 8
 	w := newWorld(t)
 	many := w.unique("many")
-	f := w.start(func(c *clusters.Config) { c.Workers = 4 })
+	f := w.start()
 	everyone := func(session string, present bool) {
 		for i := range count {
 			f.says(fmt.Sprint(many, "-", i), session, present)
@@ -383,7 +384,7 @@ func TestManyAtOnce(t *testing.T) {
 		return nil
 	})
 	everyone("b", false)
-	f.await("the first writes", func() bool { return f.busy == 4 })
+	f.await("the first writes", func() bool { return f.busy == workers })
 	for round := range 10 {
 		everyone(fmt.Sprint("c", round), true)
 		everyone(fmt.Sprint("c", round), false)
@@ -395,8 +396,8 @@ func TestManyAtOnce(t *testing.T) {
 	f.settle()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.busiest > 4 {
-		t.Errorf("%d requests at a time, with 4 workers", f.busiest)
+	if f.busiest > workers {
+		t.Errorf("%d requests at a time, with %d workers", f.busiest, workers)
 	}
 	if requests, most := len(f.requests.All(direct)), 2*count+count+5*count+4*4; requests > most {
 		t.Errorf("%d requests, want at most %d", requests, most)
@@ -581,10 +582,13 @@ func TestReadyTellsWhatIsMissing(t *testing.T) {
 	denied.Impersonate.UserName = "nobody"
 	client := versioned.NewForConfigOrDie(denied)
 	informers := controller.NewInformers(controller.InformersConfig{Client: client, Logger: slog.New(slog.DiscardHandler)})
-	c, err := clusters.New(clusters.Config{Informers: informers, Client: client, Namespaces: w.core.CoreV1().Namespaces(), Logger: slog.New(slog.DiscardHandler)})
+	cache, err := works.NewCache(informers, nil)
+	kit.NoError(t, err)
+	c, err := clusters.New(clusters.Config{Informers: informers, Client: client, Works: cache, Namespaces: w.core.CoreV1().Namespaces(), Recorder: &record.FakeRecorder{},
+		Logger: slog.New(slog.DiscardHandler)})
 	kit.NoError(t, err)
 	kit.Run(t, "informers", informers.Run)
-	stop := kit.Run(t, "clusters", func(ctx context.Context) error { return c.Run(ctx, nil) })
+	stop := kit.Run(t, "clusters", func(ctx context.Context) error { return c.Run(ctx, &fleet{w: w}) })
 	kit.True(t, "Ready names the missing rights", func() bool {
 		err := c.Ready(t.Context())
 		return err != nil && strings.Contains(err.Error(), "grant get, list and watch")
@@ -602,19 +606,21 @@ func TestReadyTellsWhatIsMissing(t *testing.T) {
 }
 
 func TestNewTellsEveryFault(t *testing.T) {
-	_, err := clusters.New(clusters.Config{AutoRegister: true, KeepAlive: -1, Silence: time.Microsecond, Workers: -1})
+	_, err := clusters.New(clusters.Config{AutoRegister: true, KeepAlive: -1, UnreachableGrace: time.Microsecond})
 	if err == nil {
 		t.Fatal("no error")
 	}
-	for _, want := range []string{"Informers", "Client", "Namespaces", "KeepAlive must be at least 1ms, got -1ns", "Silence must be at least 1ms, got 1µs", "Workers must be at least 1, got -1"} {
+	for _, want := range []string{"Informers", "Client", "Works", "Namespaces", "Recorder", "KeepAlive must be at least 1ms, got -1ns", "UnreachableGrace must be at least 1ms, got 1µs"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("error %q does not tell of %s", err, want)
 		}
 	}
 	registry := prometheus.NewRegistry()
 	w := newWorld(t)
-	config := clusters.Config{Informers: controller.NewInformers(controller.InformersConfig{Client: w.client}), Client: w.client,
-		Namespaces: w.core.CoreV1().Namespaces(), Registerer: registry}
+	informers := controller.NewInformers(controller.InformersConfig{Client: w.client})
+	cache, err := works.NewCache(informers, nil)
+	kit.NoError(t, err)
+	config := clusters.Config{Informers: informers, Client: w.client, Works: cache, Namespaces: w.core.CoreV1().Namespaces(), Recorder: &record.FakeRecorder{}, Registerer: registry}
 	if _, err := clusters.New(config); err != nil {
 		t.Error(err)
 	}

@@ -15,7 +15,6 @@ import (
 	"github.com/workwire/workwire/pkg/hub/internal/clusters"
 	"github.com/workwire/workwire/pkg/hub/internal/controller"
 	"github.com/workwire/workwire/pkg/hub/internal/leadership"
-	"github.com/workwire/workwire/pkg/hub/internal/works"
 	"github.com/workwire/workwire/pkg/wire"
 	"github.com/workwire/workwire/test/kit"
 )
@@ -46,8 +45,6 @@ func TestGainAndLose(t *testing.T) {
 	var asked atomic.Int64
 	var shard *leadership.Shard
 	f := w.start(func(c *clusters.Config) {
-		c.Works, err = works.NewCache(c.Informers, nil)
-		kit.NoError(t, err)
 		c.AutoAccept = true
 		shard = leadership.NewShard(leadership.ShardConfig{
 			Hub: "me", Selector: selector, Unregistered: true, ManagedClusters: c.Informers.ManagedClusters(), CatchUpWorks: c.Works.CatchUp,

@@ -240,9 +240,6 @@ func (x *clusterIndex) heldView(name wire.ClusterName, e *entry, stored *cluster
 
 // known reports whether the hub has a work of a cluster with this UID, or with this name.
 func (x *clusterIndex) known(cluster wire.ClusterName, uid types.UID, name string) bool {
-	if x.works == nil {
-		return false
-	}
 	if work, ok := x.works.ByUID(uid); ok && work.Namespace == string(cluster) {
 		return true
 	}

@@ -26,7 +26,7 @@ type clusterIndex struct {
 	policy   policy
 	metrics  *metrics
 	clusters latestClusters
-	works    *works.Cache           // nil: the hub knows no works
+	works    *works.Cache
 	add      func(wire.ClusterName) // queues a cluster, to be reconciled
 	wake     chan struct{}          // has room for one: next is earlier than it was
 

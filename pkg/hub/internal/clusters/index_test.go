@@ -11,6 +11,9 @@ import (
 
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/client/clientset/versioned"
+	"github.com/workwire/workwire/pkg/hub/internal/controller"
+	"github.com/workwire/workwire/pkg/hub/internal/works"
 	"github.com/workwire/workwire/pkg/wire"
 )
 
@@ -30,7 +33,8 @@ func (c testClusters) Latest(key types.NamespacedName) (*clusterv1.ManagedCluste
 
 func newTestIndex(p policy) *testIndex {
 	x := &testIndex{latest: testClusters{}, queued: map[wire.ClusterName]int{}}
-	x.clusterIndex = newClusterIndex(p, newMetrics(), x.latest, nil, func(name wire.ClusterName) { x.queued[name]++ })
+	none, _ := works.NewCache(controller.NewInformers(controller.InformersConfig{Client: &versioned.Clientset{}}), nil)
+	x.clusterIndex = newClusterIndex(p, newMetrics(), x.latest, none, func(name wire.ClusterName) { x.queued[name]++ })
 	x.allRead(start)
 	return x
 }

@@ -29,10 +29,8 @@ func (c *Clusters) runTimer(ctx context.Context) {
 		now := time.Now()
 		c.reportBrake()
 		probe, next := c.index.tick(now)
-		if c.listener != nil {
-			for _, name := range probe {
-				c.listener.ProbeCluster(name)
-			}
+		for _, name := range probe {
+			c.listener.ProbeCluster(name)
 		}
 		var timer <-chan time.Time
 		if !next.IsZero() {
@@ -105,7 +103,7 @@ func (c *Clusters) write(ctx context.Context, name wire.ClusterName) (time.Durat
 // deleteReleased has the deletion of works delivered that the ManagedCluster lists as released. The
 // hub has no more than that of them; it is delivered until the agent reports that they are deleted.
 func (c *Clusters) deleteReleased(name wire.ClusterName, works []heldWork) {
-	if len(works) == 0 || c.listener == nil {
+	if len(works) == 0 {
 		return
 	}
 	now := metav1.Now()
@@ -190,8 +188,6 @@ func (c *Clusters) patch(
 func (c *Clusters) recordEvents(cluster *clusterv1.ManagedCluster, events ...event) {
 	for _, e := range events {
 		c.cfg.Logger.Info("cluster event", "cluster", cluster.Name, "event", e.reason, "message", e.message)
-		if c.cfg.Recorder != nil {
-			c.cfg.Recorder.Event(cluster, e.kind, e.reason, e.message)
-		}
+		c.cfg.Recorder.Event(cluster, e.kind, e.reason, e.message)
 	}
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
 	"github.com/workwire/workwire/pkg/hub/internal/clusters"
 	"github.com/workwire/workwire/pkg/hub/internal/controller"
+	"github.com/workwire/workwire/pkg/hub/internal/works"
 	"github.com/workwire/workwire/pkg/runtime/kube"
 	"github.com/workwire/workwire/pkg/source/delivery"
 	"github.com/workwire/workwire/pkg/wire"
@@ -94,14 +95,15 @@ func (w *world) start(change ...func(*clusters.Config)) *fleet {
 	client, core := versioned.NewForConfigOrDie(config), kubernetes.NewForConfigOrDie(config)
 	logger := kit.Logger(w)
 	informers := controller.NewInformers(controller.InformersConfig{Client: client, Logger: logger})
+	cache, err := works.NewCache(informers, nil)
+	kit.NoError(w, err)
 	c := clusters.Config{
-		Informers: informers, Client: client, Namespaces: core.CoreV1().Namespaces(), AutoRegister: true, Recorder: f.events,
+		Informers: informers, Client: client, Works: cache, Namespaces: core.CoreV1().Namespaces(), AutoRegister: true, Recorder: f.events,
 		Registerer: f.registry, Logger: logger, UnreachableGrace: time.Millisecond,
 	}
 	for _, set := range change {
 		set(&c)
 	}
-	var err error
 	if f.Clusters, err = clusters.New(c); err != nil {
 		w.Fatal(err)
 	}

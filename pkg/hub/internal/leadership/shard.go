@@ -124,14 +124,6 @@ func (s *Shard) Serves(cluster wire.ClusterName) bool {
 	return s.Holds(stored) && !s.isCatchingUp(cluster)
 }
 
-// Filter returns [Shard.Serves]; nil for all clusters.
-func (s *Shard) Filter() func(wire.ClusterName) bool {
-	if s == nil {
-		return nil
-	}
-	return s.Serves
-}
-
 // stored returns the ManagedCluster of a cluster as it was last seen or written; nil if there is none.
 func (s *Shard) stored(name wire.ClusterName) *clusterv1.ManagedCluster {
 	cluster, _ := s.cfg.ManagedClusters.Latest(types.NamespacedName{Name: string(name)})

@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/record"
 
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	clusterv1beta1 "github.com/workwire/workwire/pkg/apis/cluster/v1beta1"
@@ -93,7 +94,7 @@ func TestNewFailsIfMetricsAreRegistered(t *testing.T) {
 
 func configWith(client versioned.Interface, registry prometheus.Registerer) Config {
 	informers := controller.NewInformers(controller.InformersConfig{Client: client})
-	return Config{Informers: informers, Bindings: clustersets.NewBindings(informers, true), Client: client, Registerer: registry}
+	return Config{Informers: informers, Bindings: clustersets.NewBindings(informers, true), Client: client, Recorder: &record.FakeRecorder{}, Registerer: registry}
 }
 
 // TestAdjusted: a step of the clock makes no taint older.

@@ -54,7 +54,7 @@ type Config struct {
 	// Client writes PlacementDecisions and the status of Placements; required.
 	Client versioned.Interface
 	// Recorder gets an event on a Placement when its decisions change, and a warning when its spec
-	// is invalid; default none.
+	// is invalid; required.
 	Recorder record.EventRecorder
 	// Logger gets a line about each change of decisions and each failure; default slog.Default().
 	Logger *slog.Logger
@@ -80,7 +80,7 @@ type Controller struct {
 // New returns a controller. It does no I/O and starts nothing. It reports every fault of cfg, and
 // fails if the metrics are registered already.
 func New(cfg Config) (*Controller, error) {
-	if err := required.Fields(cfg, "Informers", "Bindings", "Client"); err != nil {
+	if err := required.Fields(cfg, "Informers", "Bindings", "Client", "Recorder"); err != nil {
 		return nil, fmt.Errorf("placement: %w", err)
 	}
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())

@@ -138,7 +138,7 @@ func (c *Controller) update(ctx context.Context, p *clusterv1beta1.Placement, ex
 		}
 		change := changeSummary(&o, &todo)
 		c.cfg.Logger.Info("placement decisions updated", "placement", p.Name, "namespace", p.Namespace, "change", change)
-		c.event(p, corev1.EventTypeNormal, "DecisionUpdate", change)
+		c.cfg.Recorder.Event(p, corev1.EventTypeNormal, "DecisionUpdate", change)
 	}
 	if err := c.updateStatus(ctx, p, scheduledStatus(p, r, &o, todo.groups)); err != nil {
 		return 0, err
@@ -176,14 +176,8 @@ func (c *Controller) updateStatus(ctx context.Context, p *clusterv1beta1.Placeme
 	} {
 		before, after := meta.FindStatusCondition(p.Status.Conditions, kind), meta.FindStatusCondition(status.Conditions, kind)
 		if after != nil && after.Reason == reason && (before == nil || before.Message != after.Message) {
-			c.event(p, corev1.EventTypeWarning, after.Reason, after.Message)
+			c.cfg.Recorder.Event(p, corev1.EventTypeWarning, after.Reason, after.Message)
 		}
 	}
 	return nil
-}
-
-func (c *Controller) event(p *clusterv1beta1.Placement, kind, reason, text string) {
-	if c.cfg.Recorder != nil {
-		c.cfg.Recorder.Event(p, kind, reason, text)
-	}
 }

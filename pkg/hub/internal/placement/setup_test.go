@@ -1,6 +1,7 @@
 package placement_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -59,7 +60,7 @@ type running struct {
 	held map[string]chan struct{} // guarded by mu: by resource, blocks the events of its watch until closed
 }
 
-// start runs a controller that does not require bindings until the test ends.
+// start runs a controller that does not require bindings until the test ends; recorder may be nil.
 func (e *env) start(recorder record.EventRecorder) *running {
 	e.Helper()
 	return e.startWith(recorder, false)
@@ -82,7 +83,7 @@ func (e *env) startWith(recorder record.EventRecorder, requireBindings bool) *ru
 	client := versioned.NewForConfigOrDie(config)
 	informers := controller.NewInformers(controller.InformersConfig{Client: client, Logger: kit.Logger(e)})
 	c.Controller, err = placement.New(placement.Config{
-		Informers: informers, Bindings: clustersets.NewBindings(informers, requireBindings), Client: client, Recorder: recorder, Registerer: c.registry, Queues: queues, Logger: kit.Logger(e),
+		Informers: informers, Bindings: clustersets.NewBindings(informers, requireBindings), Client: client, Recorder: cmp.Or[record.EventRecorder](recorder, &record.FakeRecorder{}), Registerer: c.registry, Queues: queues, Logger: kit.Logger(e),
 	})
 	kit.NoError(e, err)
 	stopInformers := kit.Run(e, "informers", informers.Run)

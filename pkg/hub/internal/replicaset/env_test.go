@@ -135,10 +135,14 @@ func (e *events) all() []string {
 	return slices.Clone(e.texts)
 }
 
+// workers is Config.Workers.
+const workers = 16
+
 // newController returns a controller that does not run, and the informers that it reads.
 func newController(t *testing.T, cfg Config) (*Controller, *controller.Informers) {
 	t.Helper()
-	cfg.Logger = kit.Logger(t)
+	cfg.Logger, cfg.Workers = kit.Logger(t), workers
+	cfg.Core, cfg.Recorder = cmp.Or(cfg.Core, kubernetes.NewForConfigOrDie(plane.REST()).CoreV1()), cmp.Or[record.EventRecorder](cfg.Recorder, &events{})
 	cfg.Informers = controller.NewInformers(controller.InformersConfig{Client: cfg.Client, Now: cfg.Now, Logger: cfg.Logger})
 	if cfg.Bindings == nil { // most tests have clusters without a ManagedCluster
 		cfg.Bindings = clustersets.NewBindings(cfg.Informers, false)

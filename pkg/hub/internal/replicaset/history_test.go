@@ -205,7 +205,7 @@ func TestHistoryFails(t *testing.T) {
 
 // TestHistoryRetry: attempts to store a revision are bounded in time.
 func TestHistoryRetry(t *testing.T) {
-	c := &Controller{cfg: Config{Logger: kit.Logger(t)}}
+	c := &Controller{cfg: Config{Logger: kit.Logger(t), Recorder: &events{}}}
 	var h history
 	var waits []time.Duration
 	now := time.Now()

@@ -47,7 +47,7 @@ type overriding struct {
 	references    []overrides.Reference
 	valueVersions []int
 	namespace     string
-	watcher       *watchedvalues.Watcher // nil: there are none
+	watcher       *watchedvalues.Watcher
 	cluster       func(name string) (*clusterv1.ManagedCluster, bool)
 	clusters      map[string]*rendering
 	// last is the last rendered spec: the one that is compared next.
@@ -112,9 +112,6 @@ func (c *Controller) override(set *workv1alpha1.ManifestWorkReplicaSet, served i
 
 // useValues has the ConfigMaps and Secrets watched that the overrides of a set refer to.
 func (c *Controller) useValues(set *workv1alpha1.ManifestWorkReplicaSet, references []overrides.Reference) {
-	if c.values == nil {
-		return
-	}
 	keys := make([]watchedvalues.Key, 0, len(references))
 	for _, from := range references {
 		keys = append(keys, watchedvalues.Key{Namespace: set.Namespace, Reference: from})
@@ -132,7 +129,7 @@ func (c *Controller) dropOverriding(set *workv1alpha1.ManifestWorkReplicaSet, s 
 
 // readValues drops the results if values have changed. It reports whether all values have been read, or are known not to be readable.
 func (o *overriding) readValues() bool {
-	if o.watcher == nil || len(o.references) == 0 {
+	if len(o.references) == 0 {
 		return true
 	}
 	versions := make([]int, 0, len(o.references))
@@ -151,9 +148,6 @@ func (o *overriding) readValues() bool {
 
 // value is the [overrides.Values] of the set.
 func (o *overriding) value(from overrides.Reference, key string) (string, error) {
-	if o.watcher == nil {
-		return "", errors.New("this hub reads no ConfigMaps and Secrets")
-	}
 	data, _, err, _ := o.watcher.Get(watchedvalues.Key{Namespace: o.namespace, Reference: from})
 	if err != nil {
 		return "", err

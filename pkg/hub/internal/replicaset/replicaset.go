@@ -32,9 +32,6 @@ import (
 	"github.com/workwire/workwire/pkg/security/audit"
 )
 
-// DefaultWorkers is the default of Config.Workers.
-const DefaultWorkers = 16
-
 // interval is the minimum time between two reconciles of a set.
 const interval = 200 * time.Millisecond
 
@@ -48,9 +45,9 @@ type Config struct {
 	Works *works.Cache
 	// Client writes works and sets; required.
 	Client versioned.Interface
-	// Core reads the ConfigMaps and Secrets that WorkOverrides refer to, each by its name; default: such a reference is an error.
+	// Core reads the ConfigMaps and Secrets that WorkOverrides refer to, each by its name; required.
 	Core corev1client.CoreV1Interface
-	// Recorder gets events on sets; default none.
+	// Recorder gets events on sets; required.
 	Recorder record.EventRecorder
 	// Audit gets a record for each approval that a rollout acts on; default none.
 	Audit *audit.Log
@@ -63,7 +60,7 @@ type Config struct {
 	Registerer prometheus.Registerer
 	// Queues creates the metrics of the queue; default none.
 	Queues workqueue.MetricsProvider
-	// Workers is the number of works that are written at a time, as far as [pace.Limit] allows; default 16.
+	// Workers is the number of works that are written at a time, as far as [pace.Limit] allows; required.
 	Workers int
 	// Pace has these writes give way to what people change by hand, with those of others; default: alone.
 	Pace *pace.Gate
@@ -82,9 +79,9 @@ type Controller struct {
 	compiler   *overrides.Compiler
 	plans      *controller.Cache[*workwirev1alpha1.RolloutPlan]
 	tester     *worktest.Compiler
-	values     *watchedvalues.Watcher // nil without Config.Core
-	clock      *walltime.Clock        // of the times that are stored
-	writers    *pace.Lane             // limits the works that are written at a time
+	values     *watchedvalues.Watcher
+	clock      *walltime.Clock // of the times that are stored
+	writers    *pace.Lane      // limits the works that are written at a time
 
 	mu     sync.Mutex
 	states map[types.NamespacedName]*state // guarded by mu; only the reconcile of a set uses its state
@@ -116,9 +113,7 @@ func New(cfg Config) (*Controller, error) {
 			controller.On(c.plans, c.planChanged),
 		}, cfg.Bindings.Watch(c.reachChanged)...),
 	})
-	if cfg.Core != nil {
-		c.values = watchedvalues.New(watchedvalues.Config{Client: cfg.Core, Changed: func(set types.NamespacedName) { c.Add(set) }, Logger: cfg.Logger})
-	}
+	c.values = watchedvalues.New(watchedvalues.Config{Client: cfg.Core, Changed: func(set types.NamespacedName) { c.Add(set) }, Logger: cfg.Logger})
 	m := c.metrics
 	err = errors.Join(err, errCompiler, errTester, c.addIndexers(), controller.Register(cfg.Registerer, m.reconciles, m.works, m.statuses, m.sets, m.clusters))
 	if err != nil {
@@ -129,9 +124,6 @@ func New(cfg Config) (*Controller, error) {
 
 // Run reconciles until ctx ends; it returns nil then, when everything that it started has ended.
 func (c *Controller) Run(ctx context.Context) error {
-	if c.values == nil {
-		return c.Controller.Run(ctx)
-	}
 	ctx, stop := context.WithCancel(ctx)
 	wait := c.values.Start(ctx)
 	defer wait()
@@ -141,11 +133,7 @@ func (c *Controller) Run(ctx context.Context) error {
 
 // validate reports every fault of cfg and sets the defaults.
 func (cfg *Config) validate() error {
-	err := required.Fields(cfg, "Informers", "Bindings", "Works", "Client")
-	if cfg.Workers < 0 {
-		err = errors.Join(err, fmt.Errorf("Workers must be at least 1, or 0 for %d, got %d", DefaultWorkers, cfg.Workers))
-	}
-	cfg.Workers = cmp.Or(cfg.Workers, DefaultWorkers)
+	err := required.Fields(cfg, "Informers", "Bindings", "Works", "Client", "Core", "Recorder", "Workers")
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -191,9 +179,7 @@ func (c *Controller) stateOf(set types.NamespacedName) *state {
 func (c *Controller) forget(set types.NamespacedName) {
 	s := c.stateOf(set)
 	c.metrics.setGauges(&s.counted, gaugeValues{})
-	if c.values != nil {
-		c.values.Use(set, nil)
-	}
+	c.values.Use(set, nil)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.states, set)

@@ -25,6 +25,7 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
+	"github.com/workwire/workwire/pkg/hub/internal/clustersets"
 	"github.com/workwire/workwire/pkg/hub/internal/controller"
 	"github.com/workwire/workwire/pkg/hub/internal/works"
 	"github.com/workwire/workwire/test/kit"
@@ -37,14 +38,13 @@ func TestNewValidatesConfig(t *testing.T) {
 	kit.NoError(t, err)
 	for _, cfg := range []Config{
 		{}, {Informers: informers, Client: client}, {Informers: informers, Works: cache}, {Works: cache, Client: client},
-		{Informers: informers, Works: cache, Client: client, Workers: -1},
 	} {
 		if _, err := New(cfg); err == nil {
 			t.Errorf("%+v is valid", cfg)
 		}
 	}
-	_, err = New(Config{Workers: -1})
-	for _, field := range []string{"Informers", "Works", "Client", "Workers"} {
+	_, err = New(Config{})
+	for _, field := range []string{"Informers", "Bindings", "Works", "Client", "Core", "Recorder", "Workers"} {
 		if err == nil || !strings.Contains(err.Error(), field+" ") {
 			t.Errorf("no error for %s: %v", field, err)
 		}
@@ -54,11 +54,13 @@ func TestNewValidatesConfig(t *testing.T) {
 	if err := c.Ready(t.Context()); err == nil {
 		t.Error("a controller that does not run is ready")
 	}
-	other := controller.NewInformers(controller.InformersConfig{Client: client})
-	cache, err = works.NewCache(other, nil)
+	again := c.cfg
+	again.Informers = controller.NewInformers(controller.InformersConfig{Client: client})
+	again.Bindings = clustersets.NewBindings(again.Informers, false)
+	again.Works, err = works.NewCache(again.Informers, nil)
 	kit.NoError(t, err)
-	if _, err := New(Config{Informers: other, Works: cache, Client: client, Registerer: registry}); err == nil {
-		t.Error("metrics are registered twice")
+	if _, err := New(again); err == nil || !strings.Contains(err.Error(), "duplicate") {
+		t.Errorf("metrics are registered twice: %v", err)
 	}
 }
 
@@ -587,8 +589,8 @@ func TestSteeredAmongWrites(t *testing.T) {
 			})
 			close(told)
 			e.awaitIdle(r, "set")
-			if n := wrong.Load(); n > before+DefaultWorkers {
-				t.Errorf("%d of 60 works were written after that", n-before-DefaultWorkers)
+			if n := wrong.Load(); n > before+workers {
+				t.Errorf("%d of 60 works were written after that", n-before-workers)
 			}
 		})
 	}

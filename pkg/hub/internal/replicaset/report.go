@@ -13,9 +13,7 @@ import (
 
 // event records an event on the set.
 func (c *Controller) event(set *workv1alpha1.ManifestWorkReplicaSet, kind, reason, format string, args ...any) {
-	if c.cfg.Recorder != nil {
-		c.cfg.Recorder.Eventf(set, kind, reason, format, args...)
-	}
+	c.cfg.Recorder.Eventf(set, kind, reason, format, args...)
 }
 
 // report reports in events, logs and metrics what the plan changes in the status of set. Since the

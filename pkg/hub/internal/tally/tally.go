@@ -39,7 +39,7 @@ type Config struct {
 	Works *works.Cache
 	// ManagedClusters of the hub; nil if it does not keep any. All works are in one group then.
 	ManagedClusters *controller.Cache[*clusterv1.ManagedCluster]
-	// Served reports whether works of a cluster count. It must not block. Default: all do.
+	// Served reports whether works of a cluster count. It must not block; required.
 	Served func(wire.ClusterName) bool
 	// GroupLabel is the label of ManagedClusters whose value is their group; empty for one group.
 	GroupLabel string
@@ -78,7 +78,7 @@ type waiting struct {
 // New returns a tally. It does no I/O and starts nothing. It reports every fault of cfg, and fails when
 // the metrics are registered already.
 func New(cfg Config) (*Tally, error) {
-	if err := required.Fields(cfg, "Works"); err != nil {
+	if err := required.Fields(cfg, "Works", "Served"); err != nil {
 		return nil, fmt.Errorf("tally: %w", err)
 	}
 	t := newTally(cfg)
@@ -91,9 +91,6 @@ func New(cfg Config) (*Tally, error) {
 func newTally(cfg Config) *Tally {
 	if cfg.MaxGroups == 0 {
 		cfg.MaxGroups = DefaultMaxGroups
-	}
-	if cfg.Served == nil {
-		cfg.Served = func(wire.ClusterName) bool { return true }
 	}
 	return &Tally{cfg: cfg, now: time.Now, clusters: make(map[string]*cluster), pending: make(map[types.UID]waiting)}
 }

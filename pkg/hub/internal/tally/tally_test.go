@@ -25,7 +25,7 @@ var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 // testTally returns a tally at a time that the test sets.
 func testTally(groups int) (t *Tally, now *time.Time) {
-	t = newTally(Config{GroupLabel: "region", MaxGroups: groups})
+	t = newTally(Config{GroupLabel: "region", MaxGroups: groups, Served: func(wire.ClusterName) bool { return true }})
 	at := start
 	t.now = func() time.Time { return at }
 	return t, &at

@@ -1,7 +1,7 @@
 // Package ttl deletes finished ManifestWorks: those with deleteOption.ttlSecondsAfterFinished, that
 // long after their condition Complete became True.
 //
-//	c, err := ttl.New(ttl.Config{Works: works, Client: client})
+//	c, err := ttl.New(ttl.Config{Works: works, Client: client, Recorder: recorder})
 //	...
 //	err = c.Run(ctx)
 package ttl
@@ -36,7 +36,7 @@ type Config struct {
 	Works *works.Cache
 	// Client deletes works; required.
 	Client versioned.Interface
-	// Recorder gets an event for each deleted work; default none.
+	// Recorder gets an event for each deleted work; required.
 	Recorder record.EventRecorder
 	// Logger gets a line for each deleted work and each failure; default slog.Default().
 	Logger *slog.Logger
@@ -56,7 +56,7 @@ type Controller struct {
 // New returns a controller. It does no I/O and starts nothing. It reports every fault of cfg, and
 // fails if the metric is registered already.
 func New(cfg Config) (*Controller, error) {
-	if err := required.Fields(cfg, "Works", "Client"); err != nil {
+	if err := required.Fields(cfg, "Works", "Client", "Recorder"); err != nil {
 		return nil, fmt.Errorf("ttl: %w", err)
 	}
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
@@ -125,9 +125,7 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (r
 	}
 	c.cfg.Logger.Info("finished work deleted after its time to live",
 		"work", work.Name, "cluster", work.Namespace, "uid", work.UID, "finished", due)
-	if c.cfg.Recorder != nil {
-		c.cfg.Recorder.Eventf(work, corev1.EventTypeNormal, "Finished",
-			"Deleted: it was complete for ttlSecondsAfterFinished of %d s", *work.Spec.DeleteOption.TTLSecondsAfterFinished)
-	}
+	c.cfg.Recorder.Eventf(work, corev1.EventTypeNormal, "Finished",
+		"Deleted: it was complete for ttlSecondsAfterFinished of %d s", *work.Spec.DeleteOption.TTLSecondsAfterFinished)
 	return 0, nil
 }

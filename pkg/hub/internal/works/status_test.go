@@ -89,7 +89,7 @@ func freezeOf(t *testing.T, set string, finalizers []string, deleting bool) *fro
 	gate := &pace.Gate{}
 	f.backlog = gate.NewLane(1)
 	f.Controller, err = works.New(works.Config{
-		Pace: gate, Cache: c, Client: client, Addressable: all, Accepted: all, Recorder: f.events, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
+		Pace: gate, Cache: c, Client: client, Addressable: all, Accepted: all, Served: all, Workers: 16, Recorder: f.events, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
 	})
 	kit.NoError(t, err)
 	return f

@@ -52,11 +52,8 @@ import (
 	"github.com/workwire/workwire/pkg/wire"
 )
 
-// Defaults of [Config].
-const (
-	DefaultWorkers      = 16
-	DefaultPendingDelay = 5 * time.Second
-)
+// DefaultPendingDelay is the default of Config.PendingDelay.
+const DefaultPendingDelay = 5 * time.Second
 
 // Config configures a [Controller]. Its functions must not block.
 type Config struct {
@@ -71,11 +68,11 @@ type Config struct {
 	// Accepted reports whether a cluster gets works; required. Works of other clusters get no finalizer,
 	// and so are not published, until [Controller.AcceptanceChanged].
 	Accepted func(wire.ClusterName) bool
-	// Served reports whether the hub serves a cluster: nobody is told that works of others are pending.
-	// Default: all.
+	// Served reports whether the hub serves a cluster: nobody is told that works of others are
+	// pending; required.
 	Served func(wire.ClusterName) bool
 	// Workers is the number of finalizers that are added at a time, and of statuses of replica sets and of others that are written, of these as
-	// far as [pace.Limit] allows; default 16.
+	// far as [pace.Limit] allows; required.
 	Workers int
 	// Pace has statuses of replica sets give way to what people change by hand, with what others write; default: alone.
 	Pace *pace.Gate
@@ -122,15 +119,12 @@ var _ delivery.WorkStore = (*Controller)(nil)
 // New returns a controller. It does no I/O and starts nothing. It reports every fault of cfg, and
 // fails when the metrics are registered already.
 func New(cfg Config) (*Controller, error) {
-	if err := required.Fields(cfg, "Cache", "Client", "Addressable", "Accepted"); err != nil {
+	if err := required.Fields(cfg, "Cache", "Client", "Addressable", "Accepted", "Served", "Workers"); err != nil {
 		return nil, fmt.Errorf("works: %w", err)
-	}
-	if cfg.Served == nil {
-		cfg.Served = func(wire.ClusterName) bool { return true }
 	}
 	cfg.PendingDelay, cfg.Logger = cmp.Or(cfg.PendingDelay, DefaultPendingDelay), cmp.Or(cfg.Logger, slog.Default())
 	c := &Controller{
-		cfg: cfg, limiter: newWriteLimiter(), statuses: cmp.Or(cfg.Pace, &pace.Gate{}).NewLane(cmp.Or(cfg.Workers, DefaultWorkers)), hops: newHops(),
+		cfg: cfg, limiter: newWriteLimiter(), statuses: cmp.Or(cfg.Pace, &pace.Gate{}).NewLane(cfg.Workers), hops: newHops(),
 		entries: make(map[types.UID]*entry), clusters: make(map[wire.ClusterName]map[types.UID]struct{}),
 		added: controller.NewCounter("finalizers_added_total",
 			"Attempts to add the finalizer to a ManifestWork, by result: ok, gone (the work), conflict or failed (both are retried).", "result"),
@@ -141,7 +135,7 @@ func New(cfg Config) (*Controller, error) {
 	}
 	var err error
 	c.finalizers, err = controller.New(controller.Config[types.NamespacedName]{
-		Name: "finalizers", Reconcile: c.addFinalizer, Workers: cmp.Or(cfg.Workers, DefaultWorkers),
+		Name: "finalizers", Reconcile: c.addFinalizer, Workers: cfg.Workers,
 		Watches: []controller.Watch{controller.On(cfg.Cache.Cache, c.workEdited)}, Queues: cfg.Queues, Logger: cfg.Logger,
 	})
 	if err != nil {
