@@ -15,6 +15,7 @@ import (
 	"github.com/workwire/workwire/pkg/ctl/render"
 	"github.com/workwire/workwire/pkg/ctl/wrap"
 	"github.com/workwire/workwire/pkg/hub/previews"
+	"github.com/workwire/workwire/pkg/runtime/amount"
 )
 
 const (
@@ -35,7 +36,7 @@ type diffSetFlags struct {
 	timeout   time.Duration
 	record    bool
 	keys      keyFlags
-	size      preview.Size
+	size      amount.Amount
 }
 
 func diffSetCommand(o *cli.Options) *cobra.Command {

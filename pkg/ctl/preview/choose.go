@@ -4,36 +4,24 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/workwire/workwire/pkg/runtime/amount"
 )
 
-// Size is how many clusters are asked: a number of them, or a percentage.
-type Size struct {
-	number  int
-	percent bool
-}
-
-// ParseSize parses "12" or "5%".
-func ParseSize(text string) (Size, error) {
-	digits, percent := strings.CutSuffix(text, "%")
-	number, err := strconv.Atoi(digits)
-	if err != nil || number < 1 || percent && number > 100 {
-		return Size{}, fmt.Errorf("%q must be a number from 1, or a percentage from 1%% to 100%%", text)
+// ParseSize parses how many clusters are asked: "12" or "5%".
+func ParseSize(text string) (amount.Amount, error) {
+	size, err := amount.Of(intstr.Parse(text))
+	if err != nil || size.Resolve(1) < 1 {
+		return size, fmt.Errorf("%q must be a number from 1, or a percentage from 1%% to 100%%", text)
 	}
-	return Size{number, percent}, nil
+	return size, nil
 }
 
-// of returns how many of n clusters are asked, and at least one.
-func (s Size) of(n int) int {
-	if s.percent {
-		return (n*s.number + 99) / 100
-	}
-	return min(n, s.number)
-}
-
-// sample returns which of names are asked: the same ones each time, spread evenly by a hash with seed.
-func (s Size) sample(names []string, seed string) map[string]bool {
+// sample returns which of names are asked: size of them, the same ones each time, spread evenly by a hash with seed.
+func sample(size amount.Amount, names []string, seed string) map[string]bool {
 	hash := func(name string) string {
 		sum := sha256.Sum256([]byte(seed + "/" + name))
 		return string(sum[:])
@@ -41,7 +29,7 @@ func (s Size) sample(names []string, seed string) map[string]bool {
 	names = slices.Clone(names)
 	slices.SortFunc(names, func(a, b string) int { return strings.Compare(hash(a), hash(b)) })
 	chosen := make(map[string]bool)
-	for _, name := range names[:s.of(len(names))] {
+	for _, name := range names[:min(len(names), size.Resolve(len(names)))] {
 		chosen[name] = true
 	}
 	return chosen
@@ -49,7 +37,7 @@ func (s Size) sample(names []string, seed string) map[string]bool {
 
 // Choose has only these clusters asked: those that are named or, if none are, a sample of size of those that can be. The error names
 // clusters that the set does not select.
-func (p *Plan) Choose(named []string, size Size) error {
+func (p *Plan) Choose(named []string, size amount.Amount) error {
 	chosen := make(map[string]bool)
 	if len(named) == 0 {
 		var names []string
@@ -59,7 +47,7 @@ func (p *Plan) Choose(named []string, size Size) error {
 			}
 		}
 		slices.Sort(names)
-		chosen = size.sample(slices.Compact(names), p.Set.Namespace+"/"+p.Set.Name)
+		chosen = sample(size, slices.Compact(names), p.Set.Namespace+"/"+p.Set.Name)
 	}
 	for _, name := range named {
 		if !slices.ContainsFunc(p.Results, func(r Result) bool { return r.Cluster == name }) {

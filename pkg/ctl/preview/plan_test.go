@@ -20,6 +20,7 @@ import (
 	"github.com/workwire/workwire/pkg/ctl/render"
 	"github.com/workwire/workwire/pkg/ctl/wrap"
 	"github.com/workwire/workwire/pkg/overrides"
+	"github.com/workwire/workwire/pkg/runtime/amount"
 	"github.com/workwire/workwire/pkg/wire"
 	"github.com/workwire/workwire/test/kit"
 )
@@ -91,7 +92,7 @@ func TestChoose(t *testing.T) {
 		}
 		return slices.Compact(names)
 	}
-	size := func(text string) Size {
+	size := func(text string) amount.Amount {
 		s, err := ParseSize(text)
 		kit.NoError(t, err)
 		return s
@@ -119,11 +120,11 @@ func TestChoose(t *testing.T) {
 		}
 	}
 	p = plan()
-	kit.NoError(t, p.Choose([]string{"c3", "away"}, Size{}))
+	kit.NoError(t, p.Choose([]string{"c3", "away"}, amount.Amount{}))
 	if got := asked(p); !slices.Equal(got, []string{"c3"}) || p.Results[40].State != Away {
 		t.Errorf("%v, %+v", got, p.Results[40])
 	}
-	if err := plan().Choose([]string{"c99"}, Size{}); err == nil || !strings.Contains(err.Error(), `no placement of the set selects the cluster "c99"`) {
+	if err := plan().Choose([]string{"c99"}, amount.Amount{}); err == nil || !strings.Contains(err.Error(), `no placement of the set selects the cluster "c99"`) {
 		t.Errorf("%v", err)
 	}
 	for _, text := range []string{"", "0", "-1", "0%", "101%", "%", "x", "5 %", "1.5"} {

@@ -1,12 +1,11 @@
 package placement
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,6 +16,7 @@ import (
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	clusterv1beta1 "github.com/workwire/workwire/pkg/apis/cluster/v1beta1"
 	"github.com/workwire/workwire/pkg/hub/internal/clustersets"
+	"github.com/workwire/workwire/pkg/runtime/amount"
 	"github.com/workwire/workwire/pkg/runtime/walltime"
 )
 
@@ -36,7 +36,7 @@ type rules struct {
 	constraints []constraint
 	tolerations []clusterv1beta1.Toleration
 	groups      []groupRule
-	perGroup    size
+	perGroup    amount.Amount    // 0: all chosen clusters
 	expressions []*celExpression // of all selectors
 	clock       *walltime.Clock  // of the times of taints; may be nil
 }
@@ -89,8 +89,10 @@ func newRules(p *clusterv1beta1.Placement, bound clustersets.Reach, compile func
 	if r.constraints, err = newConstraints(p.Spec.SpreadPolicy); err != nil {
 		errs = append(errs, fmt.Errorf("spec.spreadPolicy.spreadConstraints: %w", err))
 	}
-	if r.perGroup, err = newSize(strategy.ClustersPerDecisionGroup); err != nil {
-		errs = append(errs, fmt.Errorf("spec.decisionStrategy.groupStrategy.clustersPerDecisionGroup: %w", err))
+	if size := strategy.ClustersPerDecisionGroup; size != intstr.FromString("") {
+		if r.perGroup, err = amount.Of(size); err != nil {
+			errs = append(errs, fmt.Errorf("spec.decisionStrategy.groupStrategy.clustersPerDecisionGroup %w", err))
+		}
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
@@ -203,46 +205,8 @@ func (r requirement) matches(claims map[string]string) bool {
 	}
 }
 
-// size is the maximum number of clusters of a group: a number, or a percentage of all chosen
-// clusters. The zero value is 100%.
-type size struct {
-	number, percent int
-}
-
-func newSize(v intstr.IntOrString) (size, error) {
-	var s size
-	switch text, percent := strings.CutSuffix(v.StrVal, "%"); {
-	case v.Type == intstr.Int:
-		s.number = int(v.IntVal)
-	case v.StrVal == "":
-	default:
-		n, err := strconv.ParseInt(text, 10, 32)
-		if err != nil || percent && n > 100 {
-			return size{}, fmt.Errorf("%.20q is neither a number of clusters nor a percentage up to 100%%", v.StrVal)
-		}
-		if percent {
-			s.percent = int(n)
-		} else {
-			s.number = int(n)
-		}
-	}
-	if s.number < 0 || s.percent < 0 {
-		return size{}, fmt.Errorf("%s is negative", v.String())
-	}
-	return s, nil
-}
-
-// resolve returns the size of groups for a number of chosen clusters; at least 1.
-func (s size) resolve(chosen int) int {
-	switch {
-	case s.number > 0:
-		return s.number
-	case s.percent > 0:
-		return max(1, (chosen*s.percent+99)/100)
-	default:
-		return max(1, chosen)
-	}
-}
+// groupSize returns the maximum number of clusters of a group for a number of chosen clusters; at least 1.
+func (r *rules) groupSize(chosen int) int { return cmp.Or(r.perGroup.Resolve(chosen), chosen, 1) }
 
 // fit is whether a placement can choose a cluster.
 type fit uint8

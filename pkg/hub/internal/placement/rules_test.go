@@ -264,10 +264,10 @@ func TestMisconfigured(t *testing.T) {
 		"operator NotIn needs values":                                                                           predicates(byClaim("a", metav1.LabelSelectorOpNotIn)),
 		"operator Exists takes no values":                                                                       predicates(byClaim("a", metav1.LabelSelectorOpExists, "b")),
 		"groupStrategy.decisionGroups[0].groupClusterSelector.labelSelector":                                    func(p *clusterv1beta1.Placement) { naming("g", "c d")(p) },
-		`clustersPerDecisionGroup: "5 %" is neither a number`:                                                   perGroup(intstr.FromString("5 %")),
-		`clustersPerDecisionGroup: "101%" is neither a number`:                                                  perGroup(intstr.FromString("101%")),
-		`clustersPerDecisionGroup: -1 is negative`:                                                              perGroup(intstr.FromInt32(-1)),
-		`clustersPerDecisionGroup: -1% is negative`:                                                             perGroup(intstr.FromString("-1%")),
+		`clustersPerDecisionGroup is "5 %": must be a number`:                                                   perGroup(intstr.FromString("5 %")),
+		`clustersPerDecisionGroup is "101%": must be a number`:                                                  perGroup(intstr.FromString("101%")),
+		`clustersPerDecisionGroup is "-1": must be a number`:                                                    perGroup(intstr.FromInt32(-1)),
+		`clustersPerDecisionGroup is "-1%": must be a number`:                                                   perGroup(intstr.FromString("-1%")),
 	} {
 		if _, err := newRules(placing(change), clustersets.Everything(), compiling(t)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
@@ -289,9 +289,8 @@ func TestSize(t *testing.T) {
 		{intstr.FromString("50%"), 7, 4}, {intstr.FromString("1%"), 7, 1}, {intstr.FromString("25%"), 8, 2}, {intstr.FromString("34%"), 3, 2},
 		{intstr.FromString("10%"), 0, 1},
 	} {
-		s, err := newSize(test.size)
-		if got := s.resolve(test.chosen); err != nil || got != test.want {
-			t.Errorf("%s of %d: %d (%v), want %d", test.size.String(), test.chosen, got, err, test.want)
+		if got := mustRules(t, placing(perGroup(test.size))).groupSize(test.chosen); got != test.want {
+			t.Errorf("%s of %d: %d, want %d", test.size.String(), test.chosen, got, test.want)
 		}
 	}
 }
@@ -305,11 +304,11 @@ func FuzzSize(f *testing.F) {
 		if chosen < 0 || chosen > 1e6 {
 			t.Skip("no number of clusters")
 		}
-		s, err := newSize(intstr.FromString(text))
+		r, err := newRules(placing(perGroup(intstr.FromString(text))), clustersets.Everything(), nil)
 		if err != nil {
 			return
 		}
-		if got := s.resolve(chosen); got < 1 || strings.HasSuffix(text, "%") && got > max(1, chosen) {
+		if got := r.groupSize(chosen); got < 1 || strings.HasSuffix(text, "%") && got > max(1, chosen) {
 			t.Errorf("%q of %d: %d", text, chosen, got)
 		}
 	})

@@ -101,7 +101,7 @@ func makeGroups(r *rules, chosen []*candidate, before []group) []group {
 	for _, c := range chosen {
 		members[c.group] = append(members[c.group], c.name)
 	}
-	limit := r.perGroup.resolve(len(chosen))
+	limit := r.groupSize(len(chosen))
 	var groups []group
 	for i, names := range members {
 		var name string

@@ -219,7 +219,7 @@ func (s *simulation) check(t *testing.T, o result, before []group) {
 	t.Helper()
 	r := mustRules(t, s.placement)
 	seen, was := sets.New[string](), members(before)
-	limit, perRule, last := r.perGroup.resolve(o.chosen), map[int]int{}, 0
+	limit, perRule, last := r.groupSize(o.chosen), map[int]int{}, 0
 	for _, g := range o.groups {
 		if len(g.clusters) == 0 || len(g.clusters) > limit || !slices.IsSorted(g.clusters) {
 			t.Errorf("group of %d, limit %d: %v", len(g.clusters), limit, g.clusters)

@@ -91,7 +91,7 @@ func (s Strategy) decide(groups []Group, clusters map[string]Cluster, now time.T
 			d.assign(group.Clusters, slices.Concat(t.toApply, t.awayToApply))
 			failures = append(failures, t.failures()...)
 		}
-		d.blockIf(len(failures) > d.maxFailures.resolve(d.total), failures)
+		d.blockIf(len(failures) > d.maxFailures.Resolve(d.total), failures)
 	}
 	return d
 }
@@ -152,7 +152,7 @@ func (d *decider) split(groups []Group) (mandatory, others []Group) {
 // groups until all its clusters have succeeded. If it is not mandatory, maxFailures of them may
 // fail.
 func (d *decider) decideGroup(group Group, mandatory bool) {
-	tolerated := d.maxFailures.resolve(len(group.Clusters))
+	tolerated := d.maxFailures.Resolve(len(group.Clusters))
 	excusable := func(t tally) int { return t.succeeded }
 	if mandatory {
 		tolerated, excusable = 0, func(tally) int { return 0 }
@@ -168,13 +168,13 @@ func (d *decider) decideGroup(group Group, mandatory bool) {
 // decideSequence starts as many clusters as there are free slots. maxFailures is relative to total,
 // the number of all clusters of the placement.
 func (d *decider) decideSequence(clusters []string, total int) {
-	slots := d.concurrency.resolve(len(clusters))
+	slots := d.concurrency.Resolve(len(clusters))
 	if slots == 0 {
 		slots = len(clusters)
 	}
 	t := d.count(clusters, func(tally) int { return slots })
 	failures := t.failures()
-	d.blockIf(len(failures) > d.maxFailures.resolve(total), failures)
+	d.blockIf(len(failures) > d.maxFailures.Resolve(total), failures)
 	var starting []string
 	if !d.blocked {
 		starting = slices.Concat(

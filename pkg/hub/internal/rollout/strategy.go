@@ -3,13 +3,12 @@ package rollout
 import (
 	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	clusterv1alpha1 "github.com/workwire/workwire/pkg/apis/cluster/v1alpha1"
+	"github.com/workwire/workwire/pkg/runtime/amount"
 )
 
 // Strategy is a valid, parsed RolloutStrategy. The zero value is All without a deadline. A Strategy
@@ -18,23 +17,9 @@ type Strategy struct {
 	kind        clusterv1alpha1.RolloutType // empty: All
 	minSuccess  time.Duration
 	deadline    time.Duration // 0: none
-	maxFailures amount
-	concurrency amount // 0: all
+	maxFailures amount.Amount
+	concurrency amount.Amount // 0: all
 	mandatory   []clusterv1alpha1.MandatoryDecisionGroup
-}
-
-// amount is a number of clusters, or a percentage of a number of clusters.
-type amount struct {
-	value   int
-	percent bool
-}
-
-// resolve returns the amount as a number of clusters. A percentage of total is rounded up.
-func (a amount) resolve(total int) int {
-	if a.percent {
-		return (a.value*total + 99) / 100
-	}
-	return a.value
 }
 
 // Parse parses and validates a strategy. Its error joins one error per invalid field, each with the
@@ -90,17 +75,10 @@ func (s *Strategy) parseConfig(options string, from clusterv1alpha1.RolloutConfi
 	return errors.Join(errSuccess, errDeadline, errFailures)
 }
 
-func parseAmount(field string, from intstr.IntOrString) (amount, error) {
-	parsed, err := amount{value: int(from.IntVal)}, error(nil)
-	if from.Type == intstr.String {
-		var digits string
-		digits, parsed.percent = strings.CutSuffix(from.StrVal, "%")
-		var value uint64
-		value, err = strconv.ParseUint(digits, 10, 31)
-		parsed.value = int(value)
-	}
-	if err != nil || parsed.value < 0 || parsed.percent && parsed.value > 100 {
-		return amount{}, fmt.Errorf("%s is %q: must be a number of clusters, or a percentage from 0%% to 100%%", field, from.String())
+func parseAmount(field string, from intstr.IntOrString) (amount.Amount, error) {
+	parsed, err := amount.Of(from)
+	if err != nil {
+		return parsed, fmt.Errorf("%s %w", field, err)
 	}
 	return parsed, nil
 }
