@@ -16,6 +16,7 @@ import (
 	"github.com/workwire/workwire/pkg/ctl/wrap"
 	"github.com/workwire/workwire/pkg/hub/previews"
 	"github.com/workwire/workwire/pkg/runtime/amount"
+	"github.com/workwire/workwire/pkg/workstate/condition"
 )
 
 const (
@@ -205,10 +206,7 @@ func forecast(held string) string {
 
 // showGroup writes a group: its clusters, and a line for each object with more below it.
 func showGroup(out io.Writer, style cli.Style, g *preview.Group) {
-	names := strings.Join(g.Clusters[:min(len(g.Clusters), maxNamed)], ", ")
-	if more := len(g.Clusters) - maxNamed; more > 0 {
-		names += fmt.Sprintf(" and %d more", more)
-	}
+	names := condition.First(g.Clusters, maxNamed, len(g.Clusters), ", ")
 	noun := "clusters"
 	if len(g.Clusters) == 1 {
 		noun = "cluster"

@@ -30,6 +30,7 @@ import (
 	"github.com/workwire/workwire/pkg/ctl/join"
 	"github.com/workwire/workwire/pkg/security/enrolment"
 	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/pkg/workstate/condition"
 )
 
 // shown is how many objects of a work, and how many works, are named.
@@ -203,10 +204,7 @@ func holds(work *workv1.ManifestWork, now time.Time) string {
 	}
 	text := "nothing that was reported"
 	if len(objects) > 0 {
-		text = strings.Join(objects[:min(len(objects), shown)], ", ")
-		if more := len(objects) - shown; more > 0 {
-			text += fmt.Sprintf(" and %d more", more)
-		}
+		text = condition.First(objects, shown, len(objects), ", ")
 	}
 	if work.DeletionTimestamp != nil {
 		text += fmt.Sprintf(" (deleted %s ago: if the broker still has the deletion for the cluster, its return carries it out)", duration.HumanDuration(now.Sub(work.DeletionTimestamp.Time)))

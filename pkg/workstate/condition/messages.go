@@ -44,6 +44,16 @@ func Shorten(text string, limit int) string {
 	return strings.ToValidUTF8(text[:limit-len("…")], "") + "…"
 }
 
+// First joins the first texts, limit at most, and says how many more of total there are.
+func First(texts []string, limit, total int, separator string) string {
+	shown := texts[:min(len(texts), limit)]
+	text := strings.Join(shown, separator)
+	if more := total - len(shown); more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
+
 // CutEvaluated cuts the messages that the rules of one manifest have set, in a work with this number
 // of manifests. It bounds what is kept until [WorkStatus].
 func CutEvaluated(conditions []metav1.Condition, manifests int) {

@@ -14,6 +14,7 @@ import (
 
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/workstate/condition"
 )
 
 // Reasons of the events about held works.
@@ -90,7 +91,7 @@ func (s *heldStep) release(value string, works []heldWork, current bool) {
 	n, err := strconv.Atoi(value)
 	decline := func(why string) {
 		s.events = append(s.events, event{corev1.EventTypeWarning, EventDeletionDeclined,
-			fmt.Sprintf("%s=%s deletes nothing and was removed: %s", clusterv1.DeleteHeldWorksAnnotationKey, truncate(value, 20), why)})
+			fmt.Sprintf("%s=%s deletes nothing and was removed: %s", clusterv1.DeleteHeldWorksAnnotationKey, condition.Shorten(value, 23), why)})
 	}
 	switch {
 	case err != nil || n < 1:
@@ -132,14 +133,10 @@ func heldCondition(v heldView) metav1.Condition {
 // nameList returns the first names of works.
 func nameList(works []heldWork) string {
 	var names []string
-	for _, w := range works[:min(len(works), shownNames)] {
+	for _, w := range works {
 		names = append(names, w.name)
 	}
-	text := strings.Join(names, ", ")
-	if more := len(works) - len(names); more > 0 {
-		text += fmt.Sprintf(" and %d more", more)
-	}
-	return text
+	return condition.First(names, shownNames, len(names), ", ")
 }
 
 // fitting returns the first works, as many as one release covers.
@@ -180,12 +177,4 @@ func orRemove(value string) any {
 		return nil
 	}
 	return value
-}
-
-// truncate returns the first n bytes of s, if there are more, with a mark.
-func truncate(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	return strings.ToValidUTF8(s[:n], "") + "…"
 }

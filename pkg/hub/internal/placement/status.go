@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	clusterv1beta1 "github.com/workwire/workwire/pkg/apis/cluster/v1beta1"
+	"github.com/workwire/workwire/pkg/workstate/condition"
 )
 
 // messageMax is the maximum length of a condition message. The API server accepts 32768 characters.
@@ -70,13 +71,7 @@ func unboundReason(p *clusterv1beta1.Placement, r *rules, o *result) (reason, me
 }
 
 // joinSets joins up to ten names of sets.
-func joinSets(names []string) string {
-	const limit = 10
-	if n := len(names); n > limit {
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:limit], ", "), n-limit)
-	}
-	return strings.Join(names, ", ")
-}
+func joinSets(names []string) string { return condition.First(names, 10, len(names), ", ") }
 
 // keepsDecisions reports whether the decisions of p stay unchanged although it has no clusters to
 // choose from: they were made by a hub that did not require cluster sets. Once they were made from
@@ -164,11 +159,8 @@ func changeSummary(o *result, p *plan) string {
 		verb     string
 		clusters []string
 	}{{"added", p.added}, {"removed", p.removed}} {
-		const named = 5
-		if n := len(change.clusters); n > named {
-			text += fmt.Sprintf("; %s: %s and %d more", change.verb, strings.Join(change.clusters[:named], ", "), n-named)
-		} else if n > 0 {
-			text += fmt.Sprintf("; %s: %s", change.verb, strings.Join(change.clusters, ", "))
+		if n := len(change.clusters); n > 0 {
+			text += fmt.Sprintf("; %s: %s", change.verb, condition.First(change.clusters, 5, n, ", "))
 		}
 	}
 	return text

@@ -8,11 +8,12 @@ import (
 	"github.com/workwire/workwire/pkg/hub/internal/rollout"
 	"github.com/workwire/workwire/pkg/hub/internal/works"
 	"github.com/workwire/workwire/pkg/workstate"
+	"github.com/workwire/workwire/pkg/workstate/condition"
 )
 
 const (
 	maxBlockers    = 3   // clusters that the message of a rollout explains
-	maxBlockerText = 300 // bytes of what an object reports
+	maxBlockerText = 303 // bytes of what an object reports, with the mark of one that is cut
 )
 
 // noteBlocker notes what keeps a cluster that has the template from success, for the first clusters.
@@ -32,14 +33,7 @@ func blocker(work *workv1.ManifestWork) string {
 	if b == nil || !b.OfManifest {
 		return ""
 	}
-	return b.Object + ": " + shorten(b.Message)
-}
-
-func shorten(text string) string {
-	if len(text) <= maxBlockerText {
-		return text
-	}
-	return strings.ToValidUTF8(text[:maxBlockerText], "") + "…"
+	return b.Object + ": " + condition.Shorten(b.Message, maxBlockerText)
 }
 
 // waitingMessage says what rollouts wait for; empty if no cluster says so.

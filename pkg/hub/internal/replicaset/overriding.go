@@ -23,6 +23,7 @@ import (
 	"github.com/workwire/workwire/pkg/hub/previews"
 	"github.com/workwire/workwire/pkg/overrides"
 	"github.com/workwire/workwire/pkg/runtime/compress"
+	"github.com/workwire/workwire/pkg/workstate/condition"
 )
 
 const (
@@ -275,7 +276,7 @@ func unrenderedMessage(in input, rollouts []placementRollout) string {
 		}
 		texts = append(texts, text)
 	}
-	return fmt.Sprintf("the overrides of %d clusters fail, and their works stay unchanged: %s", len(clusters), firstTexts(texts, len(clusters), "; "))
+	return fmt.Sprintf("the overrides of %d clusters fail, and their works stay unchanged: %s", len(clusters), condition.First(texts, maxBlockers, len(clusters), "; "))
 }
 
 // setOverridden sets the condition OverridesRendered; a set without WorkOverrides has none.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -17,6 +16,7 @@ import (
 	workwirev1alpha1 "github.com/workwire/workwire/pkg/apis/workwire/v1alpha1"
 	"github.com/workwire/workwire/pkg/hub/internal/rollout"
 	"github.com/workwire/workwire/pkg/runtime/redaction"
+	"github.com/workwire/workwire/pkg/workstate/condition"
 )
 
 // pausedText says what holds a paused rollout.
@@ -207,7 +207,7 @@ func soakMessage(rollouts []placementRollout) string {
 	if len(texts) == 0 {
 		return ""
 	}
-	return "soaking (minSuccessTime): " + firstTexts(texts, len(texts), ", ")
+	return "soaking (minSuccessTime): " + condition.First(texts, maxBlockers, len(texts), ", ")
 }
 
 // waitsMessage says which clusters that have the template the rollouts wait for, and why.
@@ -221,7 +221,7 @@ func waitsMessage(rollouts []placementRollout) string {
 	if total == 0 {
 		return ""
 	}
-	return "waiting for " + firstTexts(texts, total, "; ")
+	return "waiting for " + condition.First(texts, maxBlockers, total, "; ")
 }
 
 func skippedMessage(rollouts []placementRollout) string {
@@ -233,16 +233,6 @@ func skippedMessage(rollouts []placementRollout) string {
 		return ""
 	}
 	return fmt.Sprintf("%d clusters get nothing: the hub does not accept them, or no set with them is bound to the namespace", skipped)
-}
-
-// firstTexts joins the first texts of total.
-func firstTexts(texts []string, total int, separator string) string {
-	shown := texts[:min(len(texts), maxBlockers)]
-	text := strings.Join(shown, separator)
-	if more := total - len(shown); more > 0 {
-		text += fmt.Sprintf(" and %d more", more)
-	}
-	return text
 }
 
 // setInvalid sets the condition Progressing of a set that cannot be processed.

@@ -14,6 +14,7 @@ import (
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
 	"github.com/workwire/workwire/pkg/hub/internal/rollout"
 	"github.com/workwire/workwire/pkg/runtime/redaction"
+	"github.com/workwire/workwire/pkg/workstate/condition"
 )
 
 // Limits of messages.
@@ -157,10 +158,7 @@ func failuresText(clusters []string) string {
 
 // joinNames joins up to maxClusters cluster names.
 func joinNames(clusters []string) string {
-	if len(clusters) > maxClusters {
-		return fmt.Sprintf("%s and %d more", strings.Join(clusters[:maxClusters], ", "), len(clusters)-maxClusters)
-	}
-	return strings.Join(clusters, ", ")
+	return condition.First(clusters, maxClusters, len(clusters), ", ")
 }
 
 // conditionSetter returns a function that sets a condition. Its transition time is now if its

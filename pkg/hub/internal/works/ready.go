@@ -6,6 +6,7 @@ import (
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/workstate"
+	"github.com/workwire/workwire/pkg/workstate/condition"
 )
 
 // setReady sets the condition Ready of status, which is to be stored in work, to the sum of the others, Stalled if no
@@ -34,7 +35,7 @@ func setReady(work *workv1.ManifestWork, status *workv1.ManifestWorkStatus, now 
 
 // ready returns the condition Ready of a work in this state.
 func ready(work *workv1.ManifestWork, s workstate.State) metav1.Condition {
-	c := metav1.Condition{Type: workv1.WorkReady, Status: metav1.ConditionFalse, Reason: workv1.ReasonNotReported, Message: truncate(s.Why(), maxEvent), ObservedGeneration: work.Generation}
+	c := metav1.Condition{Type: workv1.WorkReady, Status: metav1.ConditionFalse, Reason: workv1.ReasonNotReported, Message: condition.Shorten(s.Why(), maxEvent), ObservedGeneration: work.Generation}
 	switch workstate.Reached(work) {
 	case workstate.PhaseReady:
 		c.Status, c.Reason = metav1.ConditionTrue, workv1.ReasonObjectsReady

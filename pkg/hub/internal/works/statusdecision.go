@@ -2,13 +2,13 @@ package works
 
 import (
 	"fmt"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/workstate/condition"
 )
 
 // statusPlan is what to do with a received status, in this order.
@@ -47,7 +47,7 @@ func eventsFor(before, after *workv1.ManifestWorkStatus) []event {
 	}
 	was, is = meta.FindStatusCondition(before.Conditions, workv1.WorkApplied), meta.FindStatusCondition(after.Conditions, workv1.WorkApplied)
 	if is != nil && is.Status == metav1.ConditionFalse && (was == nil || was.Status != is.Status) {
-		events = append(events, event{corev1.EventTypeWarning, is.Reason, truncate(firstError(after, is.Message), maxEvent)})
+		events = append(events, event{corev1.EventTypeWarning, is.Reason, condition.Shorten(firstError(after, is.Message), maxEvent)})
 	}
 	return events
 }
@@ -75,20 +75,9 @@ func unstorable(before *workv1.ManifestWorkStatus, generation int64, refusal err
 		Type:   workv1.WorkStatusStored,
 		Status: metav1.ConditionFalse,
 		Reason: workv1.ReasonStatusRefused,
-		Message: truncate(fmt.Sprintf("The hub's API refuses the status that the agent reports, so the rest of this status is an older one: %v",
-			refusal), maxMessage),
+		Message: condition.Shorten(fmt.Sprintf("The hub's API refuses the status that the agent reports, so the rest of this status is an older one: %v",
+			refusal), condition.MaxMessage),
 		ObservedGeneration: generation,
 	})
 	return status
-}
-
-// maxMessage is the maximum length of a condition's message in bytes.
-const maxMessage = 32768
-
-func truncate(s string, limit int) string {
-	if len(s) <= limit {
-		return s
-	}
-	const mark = " …"
-	return strings.ToValidUTF8(s[:limit-len(mark)], "") + mark
 }

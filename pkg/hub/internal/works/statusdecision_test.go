@@ -12,16 +12,17 @@ import (
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/runtime/kube"
+	"github.com/workwire/workwire/pkg/workstate/condition"
 )
 
-func condition(name string, generation int64) metav1.Condition {
+func conditionOf(name string, generation int64) metav1.Condition {
 	return metav1.Condition{Type: name, Status: metav1.ConditionTrue, Reason: "R", ObservedGeneration: generation,
 		LastTransitionTime: metav1.NewTime(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))}
 }
 
 func TestPlanStatus(t *testing.T) {
-	applied := workv1.ManifestWorkStatus{Conditions: []metav1.Condition{condition(workv1.WorkApplied, 1)}}
-	deleted := workv1.ManifestWorkStatus{Conditions: []metav1.Condition{condition(workv1.WorkDeleted, 0)}}
+	applied := workv1.ManifestWorkStatus{Conditions: []metav1.Condition{conditionOf(workv1.WorkApplied, 1)}}
+	deleted := workv1.ManifestWorkStatus{Conditions: []metav1.Condition{conditionOf(workv1.WorkDeleted, 0)}}
 	const ours, other = workv1.ManifestWorkFinalizer, "example.com/other"
 	for _, c := range []struct {
 		name       string
@@ -78,13 +79,13 @@ func TestRemoveFinalizerPatch(t *testing.T) {
 }
 
 func TestUnstorableKeepsWhatWasThere(t *testing.T) {
-	before := &workv1.ManifestWorkStatus{Conditions: []metav1.Condition{condition(workv1.WorkApplied, 1)}}
+	before := &workv1.ManifestWorkStatus{Conditions: []metav1.Condition{conditionOf(workv1.WorkApplied, 1)}}
 	got := unstorable(before, 2, errors.New(strings.Repeat("€", 20000)))
 	c := meta.FindStatusCondition(got.Conditions, workv1.WorkStatusStored)
 	if len(before.Conditions) != 1 || len(got.Conditions) != 2 || c == nil {
 		t.Fatalf("conditions %+v", got.Conditions)
 	}
-	if c.Status != metav1.ConditionFalse || c.Reason != workv1.ReasonStatusRefused || c.ObservedGeneration != 2 || len(c.Message) > maxMessage {
+	if c.Status != metav1.ConditionFalse || c.Reason != workv1.ReasonStatusRefused || c.ObservedGeneration != 2 || len(c.Message) > condition.MaxMessage {
 		t.Errorf("status %s, reason %s, generation %d, %d bytes", c.Status, c.Reason, c.ObservedGeneration, len(c.Message))
 	}
 }
@@ -113,7 +114,7 @@ func TestEventsFor(t *testing.T) {
 		{"back", with(away), with(answered), workv1.ReasonAnswered, "m"},
 		{"answered at once", with(), with(answered), "", ""},
 		{"slow", with(), with(delivered(metav1.ConditionUnknown, workv1.ReasonPublished)), "", ""},
-		{"failed", with(condition(workv1.WorkApplied, 1)), failed, workv1.ReasonAppliedManifestWorkFailed, "Secret s: xxx"},
+		{"failed", with(conditionOf(workv1.WorkApplied, 1)), failed, workv1.ReasonAppliedManifestWorkFailed, "Secret s: xxx"},
 		{"still failed", failed, failed, "", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
