@@ -188,7 +188,7 @@ func (a *Agent) newReconciler(topics wire.AgentTopics, clients clients) error {
 	})
 	owner := applied.Owner{AgentID: config.AgentID, Cluster: config.Cluster, TakesOver: config.TakesOver}
 	amws := applied.NewClient(applied.Config{
-		Client: clients.works, Owner: owner, RecordDelay: config.RecordDelay, Changed: table.AppliedManifestWorkChanged, Logger: config.Logger,
+		Client: clients.works, Owner: owner, Changed: table.AppliedManifestWorkChanged, Logger: config.Logger,
 	})
 	objects := observe.New(observe.Config{
 		Client: clients.dynamic, Selector: object.AgentLabel + "=" + hash, Max: math.MaxInt,
@@ -228,7 +228,7 @@ func (a *Agent) newReconciler(topics wire.AgentTopics, clients clients) error {
 		Objects: objects, Named: named, Client: clients.dynamic, Raw: clients.raw, Rules: evaluator,
 		Feedback: feedback.New(feedback.Config{RawJSON: config.RawFeedback, MaxRawLength: config.MaxJSONRawLength}),
 		Outbox:   a.outbox, Budgets: budgets, Sources: a.session, Tracer: a.tracer, Changes: a.changes,
-		Workers: config.Workers, SyncInterval: config.SyncInterval, EvictionGrace: config.EvictionGrace, WithoutReadiness: config.WithoutReadiness,
+		Workers: config.Workers, SyncInterval: config.SyncInterval, RecordDelay: config.RecordDelay, EvictionGrace: config.EvictionGrace, WithoutReadiness: config.WithoutReadiness,
 		Events: recorder, Audit: config.Audit, Registerer: config.Registerer, Logger: config.Logger,
 	})
 	return err

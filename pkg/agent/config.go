@@ -30,7 +30,7 @@ const (
 	DefaultMaxFeedbackWatch = 50
 	DefaultMaxJSONRawLength = 1024
 	DefaultDigestInterval   = time.Minute
-	DefaultRecordDelay      = time.Second
+	DefaultRecordDelay      = time.Minute
 )
 
 // Config configures [New].
@@ -86,9 +86,8 @@ type Config struct {
 	// AboutInterval is the time between two readings of what the cluster says of itself: version, capacity, claims.
 	// Sources are told when it has changed. Negative: they are not; default 5 min.
 	AboutInterval time.Duration
-	// RecordDelay is how long no new work must have been applied before AppliedManifestWorks get the
-	// lists of what was applied while other works waited. While works keep coming, it is a minute.
-	// Negative: none waits; default 1 s.
+	// RecordDelay is how long it may take, while other works wait, until the AppliedManifestWorks of new ones list
+	// what was applied. Negative: none waits; default 1 m.
 	RecordDelay time.Duration
 	// MaxUplink is how many bytes of statuses to send in a minute, on average: beyond it, changes of
 	// feedback values alone wait. 0: no limit.

@@ -139,6 +139,26 @@ func TestHeldObjectIsRecordedUnderLoad(t *testing.T) {
 	w.names("web", "b")
 }
 
+// An object that the spec dropped before it was recorded, and that a finalizer holds, is recorded.
+func TestHeldObjectDroppedBeforeTheRecord(t *testing.T) {
+	w := newSerialWorld(t)
+	raw := w.rawSource("hub1")
+	w.requests.Fail(func(r kit.Request) error {
+		if isRecord(r) {
+			return errors.New("not now")
+		}
+		return nil
+	})
+	raw.send(raw.spec("web", "uid-web", 1, held(configMap("a", "1")), configMap("b", "1")), nil)
+	raw.reported("uid-web", 1, workv1.WorkApplied)
+	raw.send(raw.spec("web", "uid-web", 2, configMap("b", "1")), nil)
+	raw.reported("uid-web", 2, workv1.WorkApplied)
+	w.requests.Fail(nil)
+	w.names("web", "a", "b")
+	w.patch("a", `{"metadata":{"finalizers":null}}`)
+	w.names("web", "b")
+}
+
 // Of many works at once, records wait until all are applied, and cost no more than one by one.
 func TestManyRecordsWait(t *testing.T) {
 	w := newSerialWorld(t)

@@ -8,15 +8,11 @@
 //	...
 //	amw, err = amws.UpdateStatus(ctx, amw, applied.Status{Resources: resources, Transitions: text}) // after
 //
-// While other works wait, what was applied for a new work is written once the agent is quiet
-// (drafts.go): until then, what Ensure wrote is enough to find it again.
-//
 // An AppliedManifestWork also stores when the work's conditions last changed ([EncodeTransitions]),
 // so that a restart of the agent does not change these times, and since when its work does not
 // exist, which [DecideEviction] uses.
 //
-// plan.go, eviction.go and transitions.go decide without I/O; drafts.go has what may wait, and owner.go whose
-// an AppliedManifestWork is.
+// plan.go, eviction.go and transitions.go decide without I/O; owner.go has whose an AppliedManifestWork is.
 package applied
 
 import (
@@ -26,9 +22,7 @@ import (
 	"iter"
 	"log/slog"
 	"slices"
-	"sync"
 	"sync/atomic"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -50,9 +44,6 @@ type Config struct {
 	Client workclientv1.WorkV1Interface
 	// Owner of the AppliedManifestWorks; its AgentID is required.
 	Owner
-	// RecordDelay is how long nothing must have been applied before statuses that may wait are written, see
-	// [Client.UpdateStatus]; while there is always something to apply, they wait a minute. 0: none waits.
-	RecordDelay time.Duration
 	// Changed is called with the name and resource version of an AppliedManifestWork that another
 	// client changed or deleted. It must not block. Required.
 	Changed func(name, version string)
@@ -73,33 +64,21 @@ type Client struct {
 	digestsPruned atomic.Bool // the API server drops fieldsDigest
 
 	checks checks
-	drafts *drafts
 }
 
 // NewClient returns a Client that knows nothing until Run has read the cluster.
 func NewClient(config Config) *Client {
-	drafts := newDrafts(config.RecordDelay)
 	return &Client{
 		config: config,
 		client: config.Client.AppliedManifestWorks(),
 		rest:   config.Client.RESTClient(),
 		view: watchcache.New(func() *workv1.AppliedManifestWork { return &workv1.AppliedManifestWork{} },
-			func(name types.NamespacedName, version string) {
-				if !drafts.hold(name.Name, version) {
-					config.Changed(name.Name, version)
-				}
-			}),
-		drafts: drafts,
+			func(name types.NamespacedName, version string) { config.Changed(name.Name, version) }),
 	}
 }
 
-// Run watches the AppliedManifestWorks until ctx ends, and writes the statuses that were put off. It
-// writes those that are left before it returns, for up to 3 s: do not end ctx before the last call of
-// UpdateStatus.
+// Run watches the AppliedManifestWorks until ctx ends.
 func (c *Client) Run(ctx context.Context) error {
-	var writing sync.WaitGroup
-	writing.Go(func() { c.writeDrafts(ctx) })
-	defer writing.Wait()
 	c.view.Run(ctx, watchcache.Watch{
 		Name: "appliedmanifestworks", Client: c.config.Client, Logger: c.config.Logger, List: listwatch.Of(c.client, nil, nil),
 	})
@@ -119,7 +98,6 @@ func (c *Client) Get(name string) (*workv1.AppliedManifestWork, bool) {
 	if !ok || c.config.foreign(amw) {
 		return nil, false
 	}
-	c.drafts.overlay(amw)
 	return amw, true
 }
 
@@ -171,7 +149,7 @@ func (c *Client) Ensure(ctx context.Context, amw *workv1.AppliedManifestWork, hu
 		}
 		patch["metadata"].(map[string]any)["resourceVersion"] = now.ResourceVersion
 	}
-	patched, err := c.merge(ctx, amw, patch)
+	patched, err := c.patch(ctx, amw, types.MergePatchType, patch)
 	if apierrors.IsConflict(err) {
 		_, _ = c.get(ctx, amw.Name) // or else it is known once the watch shows it
 	}
@@ -193,7 +171,7 @@ func (c *Client) SetHeld(ctx context.Context, amw *workv1.AppliedManifestWork, r
 
 // annotate sets annotations of amw, removes those that are nil, and returns amw in its new state.
 func (c *Client) annotate(ctx context.Context, amw *workv1.AppliedManifestWork, annotations map[string]any) (*workv1.AppliedManifestWork, error) {
-	return c.merge(ctx, amw, map[string]any{"metadata": map[string]any{"uid": amw.UID, "annotations": annotations}})
+	return c.patch(ctx, amw, types.MergePatchType, map[string]any{"metadata": map[string]any{"uid": amw.UID, "annotations": annotations}})
 }
 
 // Delete deletes amw and returns it in its new state, or nil if it does not exist any more. Its
@@ -222,7 +200,6 @@ func (c *Client) Delete(ctx context.Context, amw *workv1.AppliedManifestWork) (*
 		return nil, nil
 	}
 	c.view.Learn(deleting)
-	c.drafts.overlay(deleting)
 	return deleting, nil
 }
 
@@ -243,7 +220,7 @@ func (c *Client) RemoveFinalizer(ctx context.Context, amw *workv1.AppliedManifes
 }
 
 func (c *Client) setFinalizers(ctx context.Context, amw *workv1.AppliedManifestWork, finalizers []string) (*workv1.AppliedManifestWork, error) {
-	return c.merge(ctx, amw, map[string]any{"metadata": map[string]any{
+	return c.patch(ctx, amw, types.MergePatchType, map[string]any{"metadata": map[string]any{
 		"uid": amw.UID, "resourceVersion": amw.ResourceVersion, "finalizers": finalizers,
 	}})
 }
@@ -254,17 +231,7 @@ func (c *Client) get(ctx context.Context, name string) (*workv1.AppliedManifestW
 		return nil, fmt.Errorf("get AppliedManifestWork %s: %w", name, err)
 	}
 	c.view.Learn(amw)
-	c.drafts.overlay(amw)
 	return amw, nil
-}
-
-// merge makes a merge patch, and returns amw in its new state.
-func (c *Client) merge(ctx context.Context, amw *workv1.AppliedManifestWork, patch map[string]any) (*workv1.AppliedManifestWork, error) {
-	patched, err := c.patch(ctx, amw, types.MergePatchType, patch)
-	if err == nil {
-		c.drafts.overlay(patched)
-	}
-	return patched, err
 }
 
 func (c *Client) patch(ctx context.Context, amw *workv1.AppliedManifestWork, kind types.PatchType, patch any, subresources ...string) (*workv1.AppliedManifestWork, error) {
@@ -305,5 +272,4 @@ func (c *Client) forgetIfGone(amw *workv1.AppliedManifestWork, err error) error 
 // forget removes amw, which is gone, from memory.
 func (c *Client) forget(amw *workv1.AppliedManifestWork) {
 	c.view.Forget(types.NamespacedName{Name: amw.Name}, amw.UID)
-	c.drafts.drop(amw.Name, amw.UID)
 }

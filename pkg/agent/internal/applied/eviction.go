@@ -74,10 +74,6 @@ func DecideEviction(amw *workv1.AppliedManifestWork, rule EvictionRule) (Evictio
 // request or none. It leaves other fields of the status alone. It returns an error if amw does not
 // exist any more or another AppliedManifestWork has its name.
 func (c *Client) SetEviction(ctx context.Context, amw *workv1.AppliedManifestWork, start *metav1.Time) (*workv1.AppliedManifestWork, error) {
-	amw, err := c.writeNow(ctx, amw)
-	if err != nil {
-		return nil, err
-	}
 	have := amw.Status.EvictionStartTime
 	switch {
 	case start == nil && have == nil, start != nil && have != nil && have.Unix() == start.Unix():

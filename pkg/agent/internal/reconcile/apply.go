@@ -13,6 +13,7 @@ import (
 	"github.com/workwire/workwire/pkg/agent/internal/inbox"
 	"github.com/workwire/workwire/pkg/agent/internal/strategy/apply"
 	"github.com/workwire/workwire/pkg/agent/internal/strategy/ownership"
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/workstate/condition"
 )
 
@@ -141,12 +142,19 @@ func (r *Reconciler) applyManifests(ctx context.Context, rec *reconciliation) er
 			return err
 		}
 	}
-	amw, err = r.Applied.UpdateStatus(ctx, amw, applied.Status{
-		Resources: rec.appliedResources(amw), Transitions: transitions,
-		MayWait: r.Table.waiting() && !condition.AnyComplete(&status) && !rec.removals.pending(),
-	})
-	if err == nil {
-		rec.amw = amw
+	rec.amw = amw
+	if !r.putOffRecord(rec, &status) {
+		if amw, err = r.Applied.UpdateStatus(ctx, amw, applied.Status{Resources: r.appliedResources(rec, amw), Transitions: transitions}); err == nil {
+			rec.amw = amw
+		}
 	}
 	return errors.Join(err, orderErr, rec.manifestErrors(), rec.removals.err())
+}
+
+// putOffRecord reports whether what was applied for a new work is recorded by a later reconcile, while others wait: all its
+// objects are recorded as intended, by which an agent that is killed finds them again. What is complete would be applied again then,
+// and users look for what is being removed.
+func (r *Reconciler) putOffRecord(rec *reconciliation, status *workv1.ManifestWorkStatus) bool {
+	return len(rec.amw.Status.AppliedResources) == 0 && !condition.AnyComplete(status) && !rec.removals.pending() &&
+		r.Table.putOff(rec.entry.name, r.RecordDelay)
 }

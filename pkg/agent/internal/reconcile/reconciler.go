@@ -66,6 +66,8 @@ type Config struct {
 	Workers int
 	// SyncInterval is the time between reads of objects that are not watched.
 	SyncInterval time.Duration
+	// RecordDelay is how long it may take, while other works wait, until what was applied for a new one is recorded. 0: none waits.
+	RecordDelay time.Duration
 	// EvictionGrace is how long an AppliedManifestWork outlives its work.
 	EvictionGrace time.Duration
 	// WithoutReadiness ignores [workv1.ReportReadinessAnnotationKey].

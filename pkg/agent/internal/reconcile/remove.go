@@ -95,7 +95,7 @@ func (r *Reconciler) removeResources(ctx context.Context, logger *slog.Logger, e
 		case removals.first[i]:
 			logger.Info("an object waits for its finalizers", "object", resources[i].Ref)
 		}
-		pending = append(pending, resources[i])
+		pending = append(pending, r.identified(resources[i]))
 	}
 	if len(pending) == 0 {
 		return 0, true, r.Applied.RemoveFinalizer(ctx, amw)

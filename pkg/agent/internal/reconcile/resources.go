@@ -21,7 +21,7 @@ import (
 
 // appliedResources returns what amw is to name after the reconcile: the objects that exist, those
 // that could not be read, and those that are still to be removed.
-func (rec *reconciliation) appliedResources(amw *workv1.AppliedManifestWork) []applied.Resource {
+func (r *Reconciler) appliedResources(rec *reconciliation, amw *workv1.AppliedManifestWork) []applied.Resource {
 	known, _ := applied.Resources(amw) // prepare has logged the error
 	var resources []applied.Resource
 	digests := rec.fieldsDigests()
@@ -50,11 +50,19 @@ func (rec *reconciliation) appliedResources(amw *workv1.AppliedManifestWork) []a
 		}
 	}
 	for i := range rec.dropped {
-		if !rec.removals.outcomes[i].Gone && rec.dropped[i].UID != "" {
-			resources = append(resources, rec.dropped[i])
+		if res := r.identified(rec.dropped[i]); !rec.removals.outcomes[i].Gone && res.UID != "" {
+			resources = append(resources, res)
 		}
 	}
 	return slices.CompactFunc(resources, func(a, b applied.Resource) bool { return a == b })
+}
+
+// identified returns res with the UID of its object: if it was dropped before it was recorded, only the intent names it.
+func (r *Reconciler) identified(res applied.Resource) applied.Resource {
+	if live := r.Objects.Get(res.Ref); res.UID == "" && live.State == object.Present {
+		res.UID = live.Object.GetUID()
+	}
+	return res
 }
 
 // fieldsDigest returns the digest that the AppliedManifestWork has of an object.

@@ -3,6 +3,7 @@ package reconcile
 import (
 	"slices"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -29,6 +30,8 @@ type Table struct {
 	entries    map[string]*entry
 	names      map[inbox.Key]string        // index of entry.keys
 	dependents map[string]sets.Set[string] // index of entry.dependsOn
+	later      sets.Set[string]            // put off, until none waits
+	latest     time.Time                   // for those put off now
 }
 
 // entry is the state of one name.
@@ -61,7 +64,7 @@ type interest struct {
 
 // NewTable returns an empty table.
 func NewTable() *Table {
-	t := &Table{entries: map[string]*entry{}, names: map[inbox.Key]string{}, dependents: map[string]sets.Set[string]{}}
+	t := &Table{entries: map[string]*entry{}, names: map[inbox.Key]string{}, dependents: map[string]sets.Set[string]{}, later: sets.Set[string]{}}
 	const name = "works"
 	ready := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[string]{Name: name, Queue: fairqueue.New(t.source)})
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](minRetryDelay, maxRetryDelay)
@@ -85,8 +88,40 @@ func (t *Table) source(name string) wire.SourceID {
 // Enqueue has name reconciled. A name that is backing off after a failure is reconciled now.
 func (t *Table) Enqueue(name string) { t.queue.Add(name) }
 
-// waiting reports whether a name waits for a worker.
-func (t *Table) waiting() bool { return t.queue.Len() > 0 }
+// putOff has name reconciled once more when no other waits for a worker, or after about most. It reports whether others wait, and
+// have not for that long.
+func (t *Table) putOff(name string, most time.Duration) bool {
+	if t.queue.Len() == 0 {
+		return false
+	}
+	now := time.Now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.later) == 0 {
+		t.latest = now.Add(most)
+	}
+	if !now.Before(t.latest) {
+		return false
+	}
+	t.later.Insert(name)
+	return true
+}
+
+// takeUp enqueues one of the names that were put off, if it is time to. Called after each reconcile, it does not let a new one wait
+// behind all of them.
+func (t *Table) takeUp() {
+	idle := t.queue.Len() == 0
+	t.mu.Lock()
+	var name string
+	due := idle || !time.Now().Before(t.latest)
+	if due {
+		name, due = t.later.PopAny()
+	}
+	t.mu.Unlock()
+	if due {
+		t.queue.Add(name)
+	}
+}
 
 // ObjectChanged handles the change of an object at version. While name is being reconciled, the
 // change is held until the reconcile knows whether it has seen it: most changes are echoes of the
@@ -189,6 +224,7 @@ func (t *Table) keys(name string) []inbox.Key {
 func (t *Table) acquire(name string) *entry {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.later.Delete(name)
 	e := t.entry(name)
 	e.active = true
 	return e

@@ -1,14 +1,20 @@
 package reconcile
 
 import (
+	"slices"
+	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/workwire/workwire/pkg/agent/internal/executor"
 	"github.com/workwire/workwire/pkg/agent/internal/inbox"
 	"github.com/workwire/workwire/pkg/agent/internal/object"
 	"github.com/workwire/workwire/pkg/agent/internal/observe"
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
 
 func TestEventsAreHeldDuringAReconcile(t *testing.T) {
@@ -64,6 +70,73 @@ func TestEntriesEndWithTheirState(t *testing.T) {
 	if len(table.entries) != 0 || len(table.names) != 0 {
 		t.Errorf("%d entries and %d keys are left", len(table.entries), len(table.names))
 	}
+}
+
+// TestRecordsArePutOff: while works wait, the records of new ones do, but none that a crash or a user would miss.
+func TestRecordsArePutOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		table := NewTable()
+		defer table.queue.ShutDown()
+		r := &Reconciler{Config: Config{Table: table, RecordDelay: time.Minute}}
+		name := "new"
+		putOff := func(change func(*reconciliation, *workv1.ManifestWorkStatus)) bool {
+			rec, status := &reconciliation{entry: table.acquire(name), amw: &workv1.AppliedManifestWork{}}, &workv1.ManifestWorkStatus{}
+			if change != nil {
+				change(rec, status)
+			}
+			return r.putOffRecord(rec, status)
+		}
+		next := func() string {
+			if table.takeUp(); table.queue.Len() == 0 {
+				return ""
+			}
+			name, _ := table.queue.Get()
+			table.queue.Done(name)
+			return name
+		}
+		if putOff(nil) {
+			t.Error("although no work waits")
+		}
+		table.Enqueue("waits")
+		for what, change := range map[string]func(*reconciliation, *workv1.ManifestWorkStatus){
+			"it has a record": func(rec *reconciliation, _ *workv1.ManifestWorkStatus) {
+				rec.amw.Status.AppliedResources = make([]workv1.AppliedManifestResourceMeta, 1)
+			},
+			"an object is being removed": func(rec *reconciliation, _ *workv1.ManifestWorkStatus) { rec.removals = newRemovals(1) },
+			"it is complete": func(_ *reconciliation, status *workv1.ManifestWorkStatus) {
+				complete := []metav1.Condition{{Type: workv1.ManifestComplete, Status: metav1.ConditionTrue, Reason: "ConditionRuleMet"}}
+				status.ResourceStatus.Manifests = []workv1.ManifestCondition{{Conditions: complete}}
+			},
+		} {
+			if putOff(change) {
+				t.Errorf("although %s", what)
+			}
+		}
+		if !putOff(nil) {
+			t.Error("it is not put off")
+		}
+		if got := []string{next(), next(), next()}; !slices.Equal(got, []string{"waits", "new", ""}) {
+			t.Errorf("reconciled are %q", got)
+		}
+		table.Enqueue("waits")
+		putOff(nil)
+		table.release(table.acquire(name)) // because of an event
+		if got := []string{next(), next()}; !slices.Equal(got, []string{"waits", ""}) {
+			t.Errorf("although it has been reconciled since: %q", got)
+		}
+		table.Enqueue("waits")
+		for name = range strings.SplitSeq("a b", " ") {
+			putOff(nil)
+		}
+		time.Sleep(time.Minute)
+		if name = "new"; putOff(nil) {
+			t.Error("after a minute")
+		}
+		table.takeUp()
+		if n := table.queue.Len(); n != 2 {
+			t.Errorf("after a minute %d works wait, want the one that waited and one that was put off", n)
+		}
+	})
 }
 
 // TestForgetKeepsTheBackoff: an AppliedManifestWork that cannot be evicted is retried less and less

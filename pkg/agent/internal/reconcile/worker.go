@@ -46,6 +46,7 @@ func (r *Reconciler) work(ctx context.Context, workers *sync.WaitGroup, slow cha
 		})
 		r.reconcile(ctx, name)
 		r.Table.queue.Done(name)
+		r.Table.takeUp()
 		if !replace.Stop() && <-replaced {
 			<-slow
 			return
