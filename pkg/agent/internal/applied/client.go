@@ -24,7 +24,6 @@ import (
 	"slices"
 	"sync/atomic"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -104,7 +103,8 @@ func (c *Client) Get(name string) (*workv1.AppliedManifestWork, bool) {
 // Ensure returns the AppliedManifestWork of work after it has created or updated it, so that it
 // lists intended: the objects that the caller is about to apply or still has to delete. amw is the
 // result of Get, or nil. Ensure sends one request if there is something to write, and none
-// otherwise. It does not change an AppliedManifestWork that is being deleted.
+// otherwise. It does not change an AppliedManifestWork that is being deleted. It returns a conflict if amw is not
+// as the caller knows it: what it lists must have been read before it is replaced, or objects would stay.
 func (c *Client) Ensure(ctx context.Context, amw *workv1.AppliedManifestWork, hubHash string, work Work, intended []object.Ref) (*workv1.AppliedManifestWork, error) {
 	name, err := Name(hubHash, work.Name)
 	if err != nil {
@@ -126,14 +126,15 @@ func (c *Client) Ensure(ctx context.Context, amw *workv1.AppliedManifestWork, hu
 		if !apierrors.IsAlreadyExists(err) {
 			return nil, fmt.Errorf("create AppliedManifestWork %s: %w", name, err)
 		}
-		if amw, err = c.get(ctx, name); err != nil {
-			return nil, err
+		found, getErr := c.get(ctx, name)
+		switch {
+		case getErr != nil:
+			return nil, getErr
+		case c.config.foreign(found):
+			return nil, taken(found)
 		}
-		if c.config.foreign(amw) {
-			return nil, taken(amw)
-		}
-		// The caller did not know what it lists, and so cannot have decided to drop it.
-		intended = withListed(intended, amw)
+		// The caller did not know what it lists, and so cannot have decided what to drop.
+		return nil, apierrors.NewConflict(workv1.GroupVersion.WithResource("appliedmanifestworks").GroupResource(), name, err)
 	}
 	if amw.DeletionTimestamp != nil {
 		return amw, nil
@@ -142,21 +143,7 @@ func (c *Client) Ensure(ctx context.Context, amw *workv1.AppliedManifestWork, hu
 	if err != nil || patch == nil {
 		return amw, err
 	}
-	if now, ok := c.Get(amw.Name); ok && now.UID == amw.UID && replacesIntent(patch) {
-		// What is replaced must have been read, or objects that only it names would stay.
-		if !sameResources(now, amw) {
-			return nil, listChanged(amw.Name)
-		}
-		patch["metadata"].(map[string]any)["resourceVersion"] = now.ResourceVersion
-	}
-	patched, err := c.patch(ctx, amw, types.MergePatchType, patch)
-	if apierrors.IsConflict(err) {
-		_, _ = c.get(ctx, amw.Name) // or else it is known once the watch shows it
-	}
-	if err == nil && !equality.Semantic.DeepEqual(patched.Status.AppliedResources, amw.Status.AppliedResources) {
-		return nil, listChanged(amw.Name) // as by a restore: the caller has decided what to drop by the other list
-	}
-	return patched, err
+	return c.patch(ctx, amw, types.MergePatchType, patch)
 }
 
 // SetHeld notes on amw why the deletion of its work is held, in one request or none.
@@ -240,6 +227,9 @@ func (c *Client) patch(ctx context.Context, amw *workv1.AppliedManifestWork, kin
 		return nil, fmt.Errorf("patch AppliedManifestWork %s: %w", amw.Name, err)
 	}
 	patched, err := c.client.Patch(ctx, amw.Name, kind, data, metav1.PatchOptions{FieldManager: workv1.DefaultFieldManager}, subresources...)
+	if apierrors.IsConflict(err) {
+		_, _ = c.get(ctx, amw.Name) // or else it is known once the watch shows it
+	}
 	if err != nil {
 		return nil, c.forgetIfGone(amw, fmt.Errorf("patch AppliedManifestWork %s: %w", amw.Name, err))
 	}
@@ -247,16 +237,14 @@ func (c *Client) patch(ctx context.Context, amw *workv1.AppliedManifestWork, kin
 	return patched, nil
 }
 
-// patchStatus changes fields of the status, unless another AppliedManifestWork has the name of amw.
+// patchStatus changes fields of the status, unless amw has changed: what is replaced must have been read.
 // It uses a JSON patch, because the API server drops the metadata of a merge patch of the status
-// before it compares the UID, and would apply it to whichever object has the name.
+// before it compares UID and version, and would apply it to whichever object has the name.
 func (c *Client) patchStatus(ctx context.Context, amw *workv1.AppliedManifestWork, changes ...kube.JSONPatchOperation) (*workv1.AppliedManifestWork, error) {
-	patch := kube.JSONPatch{kube.TestUID(amw.UID)}
+	patch := append(kube.AtVersion(amw), kube.TestUID(amw.UID))
 	if s := &amw.Status; len(s.AppliedResources) == 0 && s.EvictionStartTime == nil && s.Transitions == "" {
-		// A field can only be added to an existing status, and adding the status replaces it. The
-		// resource version ensures that nobody has created it since.
-		patch = append(patch, kube.JSONPatchOperation{Op: "test", Path: "/metadata/resourceVersion", Value: amw.ResourceVersion},
-			kube.JSONPatchOperation{Op: "add", Path: "/status", Value: struct{}{}})
+		// A field can only be added to an existing status.
+		patch = append(patch, kube.JSONPatchOperation{Op: "add", Path: "/status", Value: struct{}{}})
 	}
 	return c.patch(ctx, amw, types.JSONPatchType, append(patch, changes...), "status")
 }

@@ -189,15 +189,17 @@ func TestCreateKeepsWhatIsListed(t *testing.T) {
 	amw, err := c.applied.Ensure(t.Context(), nil, c.hub, work, before)
 	kit.NoError(t, err)
 	c.updateStatus(amw, applied.Status{Resources: []applied.Resource{configMap("applied")}})
-	amw, err = c.applied.Ensure(t.Context(), nil, c.hub, work, []object.Ref{configMap("new").Ref})
-	kit.NoError(t, err)
-	resources, err := applied.Resources(amw)
+	if _, err = c.applied.Ensure(t.Context(), nil, c.hub, work, []object.Ref{configMap("new").Ref}); !apierrors.IsConflict(err) {
+		t.Errorf("what it lists was not read: %v", err)
+	}
+	known, _ := c.applied.Get(amw.Name)
+	resources, err := applied.Resources(known)
 	kit.NoError(t, err)
 	var names []string
 	for _, res := range resources {
 		names = append(names, res.Name)
 	}
-	if diff := cmp.Diff([]string{"applied", "intended", "new"}, names); diff != "" {
+	if diff := cmp.Diff([]string{"applied", "intended"}, names); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -217,14 +219,17 @@ func TestEvictionIsSetOnPurposeOnly(t *testing.T) {
 	}
 	c.wantRequests(0)
 
-	// UpdateStatus leaves it alone, even if the caller has an older version.
+	// UpdateStatus leaves it alone.
 	updated := c.updateStatus(marked, applied.Status{Resources: []applied.Resource{configMap("a")}, Transitions: "t"})
 	later := metav1.NewTime(start.Add(time.Hour))
 	moved := c.setEviction(updated, &later)
-	again := c.updateStatus(updated, applied.Status{Resources: []applied.Resource{configMap("b")}, Transitions: "t"})
+	if _, err := c.applied.UpdateStatus(t.Context(), updated, applied.Status{Transitions: "u"}); !apierrors.IsConflict(err) {
+		t.Errorf("the status was replaced by one that knows nothing of it: %v", err)
+	}
+	again := c.updateStatus(moved, applied.Status{Resources: []applied.Resource{configMap("b")}, Transitions: "t"})
 	c.wantStatus(fresh.Name, workv1.AppliedManifestWorkStatus{AppliedResources: listed("b"), Transitions: "t", EvictionStartTime: &later})
 	// And the other way round.
-	cleared := c.setEviction(moved, nil)
+	cleared := c.setEviction(again, nil)
 	c.wantStatus(fresh.Name, workv1.AppliedManifestWorkStatus{AppliedResources: listed("b"), Transitions: "t"})
 	c.requests.Take()
 	if c.setEviction(cleared, nil) != cleared {
@@ -241,7 +246,7 @@ func TestEvictionIsSetOnPurposeOnly(t *testing.T) {
 	c.wantStatus(fresh.Name, workv1.AppliedManifestWorkStatus{AppliedResources: listed("b"), Transitions: "t"})
 
 	// A successor of the same name is spared.
-	c.remove(again)
+	c.remove(cleared)
 	c.applied = newCluster(t, plane.REST()).applied
 	if _, err := c.applied.SetEviction(t.Context(), cleared, &start); !apierrors.IsNotFound(err) {
 		t.Errorf("marking an object that does not exist: %v", err)
@@ -310,7 +315,11 @@ func TestLabelsFollowTheWork(t *testing.T) {
 		[]byte(`{"metadata":{"labels":{"other":"x"}}}`), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	c.ensure(map[string]string{"team": "a"})
+	changed := applied.Work{Name: "web", UID: "1", Source: "hub1", Labels: map[string]string{"team": "a"}}
+	if _, err := c.applied.Ensure(t.Context(), amw, c.hub, changed, nil); !apierrors.IsConflict(err) {
+		t.Errorf("over what was not read: %v", err)
+	}
+	c.ensure(changed.Labels)
 	amw = c.ensure(nil)
 	if diff := cmp.Diff(with(map[string]string{"other": "x"}), amw.Labels); diff != "" {
 		t.Error(diff)

