@@ -30,7 +30,7 @@ type Table struct {
 	entries    map[string]*entry
 	names      map[inbox.Key]string        // index of entry.keys
 	dependents map[string]sets.Set[string] // index of entry.dependsOn
-	later      sets.Set[string]            // put off, until none waits
+	later      []string                    // put off until none waits, in this order; not those whose entry does not say so any more
 	latest     time.Time                   // for those put off now
 }
 
@@ -42,6 +42,7 @@ type entry struct {
 	keys      []inbox.Key           // works that have the name, oldest first
 	awaited   []schema.GroupKind    // kinds that the cluster does not serve yet
 	active    bool                  // a worker holds the entry
+	putOff    bool                  // it is among Table.later
 	retry     bool                  // refused manifests are tried now
 	dependsOn []string              // names that it waits for
 	standing  standing              // for those that depend on it
@@ -64,7 +65,7 @@ type interest struct {
 
 // NewTable returns an empty table.
 func NewTable() *Table {
-	t := &Table{entries: map[string]*entry{}, names: map[inbox.Key]string{}, dependents: map[string]sets.Set[string]{}, later: sets.Set[string]{}}
+	t := &Table{entries: map[string]*entry{}, names: map[inbox.Key]string{}, dependents: map[string]sets.Set[string]{}}
 	const name = "works"
 	ready := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[string]{Name: name, Queue: fairqueue.New(t.source)})
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](minRetryDelay, maxRetryDelay)
@@ -103,24 +104,34 @@ func (t *Table) putOff(name string, most time.Duration) bool {
 	if !now.Before(t.latest) {
 		return false
 	}
-	t.later.Insert(name)
+	if e := t.entries[name]; e != nil && !e.putOff {
+		e.putOff = true
+		t.later = append(t.later, name)
+	}
 	return true
 }
 
 // takeUp enqueues one of the names that were put off, if it is time to. Called after each reconcile, it does not let a new one wait
 // behind all of them.
 func (t *Table) takeUp() {
-	idle := t.queue.Len() == 0
+	if name, due := t.nextPutOff(t.queue.Len() == 0); due {
+		t.queue.Add(name) // which locks the table
+	}
+}
+
+// nextPutOff takes the first of the names that were put off, if it is time to: the table is idle, or they have waited long enough.
+func (t *Table) nextPutOff(idle bool) (name string, due bool) {
 	t.mu.Lock()
-	var name string
-	due := idle || !time.Now().Before(t.latest)
-	if due {
-		name, due = t.later.PopAny()
+	defer t.mu.Unlock()
+	if !idle && time.Now().Before(t.latest) {
+		return "", false
 	}
-	t.mu.Unlock()
-	if due {
-		t.queue.Add(name)
+	for len(t.later) > 0 && !due {
+		name, t.later = t.later[0], t.later[1:]
+		e := t.entries[name]
+		due = e != nil && e.putOff
 	}
+	return name, due
 }
 
 // ObjectChanged handles the change of an object at version. While name is being reconciled, the
@@ -224,9 +235,8 @@ func (t *Table) keys(name string) []inbox.Key {
 func (t *Table) acquire(name string) *entry {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.later.Delete(name)
 	e := t.entry(name)
-	e.active = true
+	e.active, e.putOff = true, false
 	return e
 }
 
