@@ -122,6 +122,23 @@ func TestObjectOfADeletedWorkThatComesBackIsRemoved(t *testing.T) {
 	w.Gone(works, "web")
 }
 
+// So is what comes back of an object that the spec has dropped.
+func TestDroppedObjectThatComesBackIsRemoved(t *testing.T) {
+	w, works := start(t)
+	w.deploy(works, "web", configMap("free", "1"), configMap("stays", "1"))
+	client := w.cluster.CoreV1().ConfigMaps(w.namespace)
+	free, err := client.Get(w.Context(), "free", metav1.GetOptions{})
+	kit.NoError(t, err)
+	w.change(works, "web", configMap("stays", "1"))
+	w.data("free", "")
+	w.names("web", "stays")
+	free.ResourceVersion, free.UID = "", "" // with label and owner
+	_, err = client.Create(w.Context(), free, metav1.CreateOptions{})
+	kit.NoError(t, err)
+	w.patch("stays", `{"data":{"k":"2"}}`) // has the work reconciled
+	w.data("free", "")
+}
+
 // The end of an object that has lost the agent's label, and so is not watched, is noticed all the same.
 func TestEndOfAnObjectWithoutLabelIsNoticed(t *testing.T) {
 	w, works := start(t)

@@ -118,14 +118,13 @@ func (r *Reconciler) applyManifests(ctx context.Context, rec *reconciliation) er
 	rec.repeatRefused()
 	r.readDenied(ctx, rec, time.Now())
 	rec.removals = newRemovals(len(rec.dropped))
-	if !rec.complete.Work && rec.refusal == nil { // a spec that is refused drops nothing
-		if rec.changed {
-			rec.history().removals = nil
-		}
-		if rec.order.finished() {
-			rec.removals = r.removeObjects(ctx, rec.history(), rec.dropped, &rec.work.Spec, amw)
-			rec.requeueWithin(rec.removals.after)
-		}
+	h := rec.history()
+	if rec.changed || h.removalsOf != "" {
+		h.removals, h.removalsOf = nil, ""
+	}
+	if !rec.complete.Work && rec.refusal == nil && rec.order.finished() { // a spec that is refused drops nothing
+		rec.removals = r.removeObjects(ctx, rec.logger, auditOf(rec.work), h, rec.dropped, &rec.work.Spec, amw)
+		rec.requeueWithin(rec.removals.after)
 	}
 	r.remember(rec)
 	r.noteStanding(ctx, rec)

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"log/slog"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -13,6 +14,7 @@ import (
 	"github.com/workwire/workwire/pkg/agent/internal/applied"
 	"github.com/workwire/workwire/pkg/agent/internal/object"
 	"github.com/workwire/workwire/pkg/agent/internal/strategy"
+	"github.com/workwire/workwire/pkg/agent/internal/strategy/apply"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
 
@@ -62,7 +64,7 @@ func TestDroppedResources(t *testing.T) {
 				}
 				e := &entry{}
 				if c.gone {
-					e.history.markGone(pump)
+					e.history.noteRemoval(pump, apply.RemovalOutcome{Gone: true}, time.Now())
 				}
 				rec := &reconciliation{logger: slog.New(slog.DiscardHandler), entry: e, known: amw, manifests: c.manifests, tracked: manifestRefs(c.manifests)}
 				dropped, undecided := rec.droppedResources()

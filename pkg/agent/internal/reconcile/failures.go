@@ -39,7 +39,7 @@ func (h *history) noteApplied(i int) {
 // that was logged before and is still so.
 func (h *history) logFailure(logger *slog.Logger, err error, now time.Time) {
 	if err = unlogged(err); err == nil {
-		if h.removals == nil { // else a removal may have failed before and wait for its next attempt
+		if !h.removing() { // else a removal may have failed before and wait for its next attempt
 			h.failing = logging.Repeated{}
 		}
 		return

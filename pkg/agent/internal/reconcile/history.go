@@ -31,17 +31,15 @@ type history struct {
 	pods map[object.Ref]pods.Known
 	// warnings holds what the last writes of manifests were warned of.
 	warnings map[warned][]string
-	// gone holds the objects that the AppliedManifestWork names and that do not exist any more.
-	gone map[object.Ref]struct{}
-	// goneOf is the AppliedManifestWork during whose deletion they went; empty: none.
-	goneOf  types.UID
-	repairs repairs
+	repairs  repairs
 	// refused holds the manifests of spec that could not be applied, by index.
 	refused map[int]*refusal
 	// deniedReads holds the objects of manifests that the executor may get and not write, by index.
 	deniedReads map[int]deniedRead
-	// removals holds the objects that are being removed and are not gone yet.
-	removals map[object.Ref]*removal
+	// removals holds what became of the objects that were to be removed since spec, or the deletion of the AppliedManifestWork
+	// removalsOf, if that is not empty.
+	removals   map[object.Ref]*removal
+	removalsOf types.UID
 	// digest is that of spec, if its manifests have an order.
 	digest specDigest
 	// cycle says by which works the work depends on itself; empty if it does not.
@@ -53,7 +51,7 @@ type history struct {
 }
 
 func (h *history) isZero() bool {
-	return h.spec == nil && h.applied == nil && h.errs == nil && h.logged == nil && !h.failing.Failing() && h.warnings == nil && h.pods == nil && h.gone == nil &&
+	return h.spec == nil && h.applied == nil && h.errs == nil && h.logged == nil && !h.failing.Failing() && h.warnings == nil && h.pods == nil &&
 		h.repairs.count == 0 && h.repairs.objects == nil && h.refused == nil && h.deniedReads == nil && h.removals == nil &&
 		h.expressions.of == nil && h.digest.of == nil && h.cycle == "" &&
 		h.marks.failures == 0
@@ -61,22 +59,14 @@ func (h *history) isZero() bool {
 
 // reset forgets everything that is about the manifests of the spec before.
 func (h *history) reset() {
-	h.errs, h.logged, h.gone, h.goneOf, h.refused, h.repairs = nil, nil, nil, "", nil, repairs{last: h.repairs.last}
-}
-
-// markGone notes that an object which the AppliedManifestWork names does not exist any more.
-func (h *history) markGone(ref object.Ref) {
-	if h.gone == nil {
-		h.gone = map[object.Ref]struct{}{}
-	}
-	h.gone[ref] = struct{}{}
+	h.errs, h.logged, h.refused, h.repairs = nil, nil, nil, repairs{last: h.repairs.last}
 }
 
 // left returns the resources without those of which only the intent is known, and that are known to be gone.
 func (h *history) left(resources []applied.Resource) []applied.Resource {
 	return slices.DeleteFunc(resources, func(res applied.Resource) bool {
-		_, gone := h.gone[res.Ref]
-		return gone && res.UID == ""
+		last := h.removals[res.Ref]
+		return last != nil && last.outcome.Gone && res.UID == ""
 	})
 }
 

@@ -43,6 +43,7 @@ func (r *Reconciler) prepare(ctx context.Context, logger *slog.Logger, e *entry,
 	rec.account, rec.accountErr = executor.AccountOf(work.Spec.Executor)
 	rec.tracked = manifestRefs(rec.manifests)
 	if known != nil {
+		r.noteReturned(&e.history, known.UID)
 		rec.dropped, rec.undecided = rec.droppedResources()
 		rec.tracked = append(rec.tracked, refsOf(rec.dropped)...)
 	}

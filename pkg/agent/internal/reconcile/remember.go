@@ -25,7 +25,6 @@ func (r *Reconciler) remember(rec *reconciliation) {
 	r.notifyOthers(rec)
 	r.rememberRepairs(rec, time.Now())
 	rec.rememberRefused(time.Now())
-	r.rememberRemovals(rec)
 	if !rec.backoff {
 		h.errs = outcomeErrors(rec.outcomes)
 	}
@@ -156,23 +155,6 @@ func (r *Reconciler) recordRepair(rec *reconciliation, i int, flapping string) {
 		APIVersion: outcome.Live.GetAPIVersion(), Kind: outcome.Live.GetKind(),
 		Namespace: outcome.Live.GetNamespace(), Name: outcome.Live.GetName(), UID: outcome.Live.GetUID(),
 	}, kind, reason, condition.Cut(message, maxEvent))
-}
-
-// rememberRemovals logs the removals and keeps which objects are gone.
-func (r *Reconciler) rememberRemovals(rec *reconciliation) {
-	for i := range rec.removals.outcomes {
-		ref, removal := rec.dropped[i].Ref, &rec.removals.outcomes[i]
-		if !rec.removals.waiting[i] {
-			r.auditRemoved(auditOf(rec.work), ref, removal)
-		}
-		switch {
-		case removal.Gone:
-			rec.history().markGone(ref)
-			rec.logger.Info("removed an object", "object", ref, "how", removal.Step)
-		case removal.Err != nil:
-			rec.logger.Debug("removing an object failed", "object", ref, "error", removal.Err)
-		}
-	}
 }
 
 // outcomeErrors returns the error of each outcome, nil if there are none.

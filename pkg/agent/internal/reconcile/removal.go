@@ -3,6 +3,7 @@ package reconcile
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -11,9 +12,10 @@ import (
 	"github.com/workwire/workwire/pkg/agent/internal/strategy/apply"
 	"github.com/workwire/workwire/pkg/agent/internal/strategy/plan"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/security/audit"
 )
 
-// removal is an object that could not be removed yet. Events about the object, or about others of
+// removal is an object that was to be removed. Events about the object, or about others of
 // the work, do not bring the next attempt forward.
 type removal struct {
 	backoff
@@ -37,23 +39,21 @@ type removals struct {
 	outcomes []apply.RemovalOutcome
 	// waiting is set for objects that were not tried. They have the outcome of their last attempt.
 	waiting []bool
-	// first is set for objects that were not being removed before, or could not be.
-	first []bool
 	// after is how long to wait before the next attempt for those that wait; 0: none does.
 	after time.Duration
 }
 
 // newRemovals returns the removals of n objects none of which was tried.
 func newRemovals(n int) removals {
-	return removals{outcomes: make([]apply.RemovalOutcome, n), waiting: make([]bool, n), first: make([]bool, n)}
+	return removals{outcomes: make([]apply.RemovalOutcome, n), waiting: make([]bool, n)}
 }
 
 // removeObjects removes objects of amw, except those whose removal was refused and that wait for their
-// next attempt, and those that wait for others by their waves. It notes in h which are to be tried again, and when. spec decides what
-// is orphaned, and may be nil.
-func (r *Reconciler) removeObjects(ctx context.Context, h *history, resources []applied.Resource, spec *workv1.ManifestWorkSpec, amw *workv1.AppliedManifestWork) removals {
+// next attempt, and those that wait for others by their waves. It notes in h what became of them, and when to try again, and logs it;
+// base is the record of their work. spec decides what is orphaned, and may be nil.
+func (r *Reconciler) removeObjects(ctx context.Context, logger *slog.Logger, base audit.Record, h *history, resources []applied.Resource, spec *workv1.ManifestWorkSpec, amw *workv1.AppliedManifestWork) removals {
 	now := time.Now()
-	all := newRemovals(len(resources))
+	all, first := newRemovals(len(resources)), make([]bool, len(resources))
 	entries := make([]plan.Removal, len(resources))
 	for i, res := range resources {
 		entries[i] = plan.Removal{Ref: res.Ref, Later: true}
@@ -68,7 +68,7 @@ func (r *Reconciler) removeObjects(ctx context.Context, h *history, resources []
 		entry, err := r.removalOf(ctx, res, spec)
 		if err != nil {
 			all.outcomes[i] = apply.RemovalOutcome{Step: plan.LookUp, Err: err}
-			all.first[i] = h.noteRemoval(res.Ref, all.outcomes[i], time.Now())
+			first[i] = h.noteRemoval(res.Ref, all.outcomes[i], time.Now())
 			continue
 		}
 		entries[i] = entry
@@ -78,18 +78,27 @@ func (r *Reconciler) removeObjects(ctx context.Context, h *history, resources []
 	for i, outcome := range r.Applier.Remove(ctx, entries, applied.OrderOf(amw).Spec != "", amw.UID) {
 		if !entries[i].Later {
 			all.outcomes[i] = outcome
-			all.first[i] = h.noteRemoval(resources[i].Ref, outcome, time.Now())
-			if left := h.removals[resources[i].Ref]; left != nil {
-				left.orphan = entries[i].Orphan
-			}
+			first[i] = h.noteRemoval(resources[i].Ref, outcome, time.Now())
+			h.removals[resources[i].Ref].orphan = entries[i].Orphan
 		}
 	}
 	for i, res := range resources {
-		if live := r.Objects.Get(res.Ref); !all.outcomes[i].Gone && live.State != object.Present {
+		outcome := &all.outcomes[i]
+		if live := r.Objects.Get(res.Ref); !outcome.Gone && live.State != object.Present {
 			all.after = sooner(all.after, r.SyncInterval) // no watch tells when it is gone
-			if left := h.removals[res.Ref]; left != nil {
-				left.unseen = live.State == object.Absent
-			}
+			h.removals[res.Ref].unseen = live.State == object.Absent
+		}
+		if all.waiting[i] {
+			continue
+		}
+		r.auditRemoved(base, res.Ref, outcome)
+		switch {
+		case outcome.Gone:
+			logger.Info("removed an object", "object", res.Ref, "how", outcome.Step)
+		case outcome.Err != nil:
+			logger.Debug("removing an object failed", "object", res.Ref, "error", outcome.Err)
+		case first[i] && outcome.Step != plan.Hold:
+			logger.Info("an object waits for its finalizers", "object", res.Ref)
 		}
 	}
 	return all
@@ -111,18 +120,11 @@ func (r *removals) pending() bool {
 	return slices.ContainsFunc(r.outcomes, func(o apply.RemovalOutcome) bool { return !o.Gone })
 }
 
-// noteRemoval keeps an outcome until the object is gone. It reports whether the object was not
+// noteRemoval keeps an outcome. It reports whether the object was not
 // being removed before, or had an error and has none now. One that is held is not being removed.
 func (h *history) noteRemoval(ref object.Ref, outcome apply.RemovalOutcome, now time.Time) (first bool) {
 	before := h.removals[ref]
-	first = before == nil || before.outcome.Step == plan.Hold || before.outcome.Err != nil && outcome.Err == nil
-	if outcome.Gone {
-		delete(h.removals, ref)
-		if len(h.removals) == 0 {
-			h.removals = nil
-		}
-		return first
-	}
+	first = before == nil || before.outcome.Gone || before.outcome.Step == plan.Hold || before.outcome.Err != nil && outcome.Err == nil
 	next := &removal{outcome: outcome}
 	if outcome.Err != nil {
 		next.backoff = backoff{}.failed(now)
@@ -135,6 +137,16 @@ func (h *history) noteRemoval(ref object.Ref, outcome apply.RemovalOutcome, now 
 	}
 	h.removals[ref] = next
 	return first
+}
+
+// removing reports whether an object that is to be removed is not known to be gone.
+func (h *history) removing() bool {
+	for _, r := range h.removals {
+		if !r.outcome.Gone {
+			return true
+		}
+	}
+	return false
 }
 
 // sooner returns the shorter of two times to wait, of which 0 stands for none.

@@ -68,8 +68,12 @@ func TestNoteRemoval(t *testing.T) {
 	if h.isZero() {
 		t.Error("a history with a removal is zero")
 	}
-	if h.noteRemoval(ref, apply.RemovalOutcome{Gone: true}, now); !h.isZero() {
-		t.Errorf("after the end: %+v", h)
+	h.noteRemoval(ref, apply.RemovalOutcome{Gone: true}, now)
+	if left := h.left([]applied.Resource{{Ref: ref}}); len(left) > 0 {
+		t.Errorf("it is gone, and left are %v", left)
+	}
+	if !h.noteRemoval(ref, no, now) || h.removals[ref].failures != 1 || len(h.left([]applied.Resource{{Ref: ref}})) == 0 {
+		t.Errorf("it has come back: %+v", h.removals[ref])
 	}
 }
 

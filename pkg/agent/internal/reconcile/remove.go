@@ -17,7 +17,6 @@ import (
 	"github.com/workwire/workwire/pkg/agent/internal/inbox"
 	"github.com/workwire/workwire/pkg/agent/internal/object"
 	"github.com/workwire/workwire/pkg/agent/internal/strategy/ownership"
-	"github.com/workwire/workwire/pkg/agent/internal/strategy/plan"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/security/audit"
 )
@@ -34,7 +33,7 @@ func (r *Reconciler) remove(ctx context.Context, logger *slog.Logger, e *entry, 
 	r.watch(e, interest{objects: e.interest.objects, account: account})
 	if amw, exists := r.Applied.Get(e.name); exists {
 		if amw.DeletionTimestamp == nil {
-			e.history.goneOf = "" // it may be restored, with its objects
+			e.history.removalsOf = "" // it may be restored, with its objects
 		}
 		recheck := r.reportRemoving(ctx, logger, e, work, amw)
 		deleting, err := r.Applied.Delete(ctx, amw)
@@ -67,35 +66,22 @@ func (r *Reconciler) removeResources(ctx context.Context, logger *slog.Logger, e
 	if err != nil {
 		logger.Warn(intentUnreadable, "appliedManifestWork", amw.Name, "error", err)
 	}
-	if e.history.goneOf != amw.UID { // a spec that was not applied to the end may have made them again
-		e.history.gone, e.history.goneOf = nil, amw.UID
+	if e.history.removalsOf != amw.UID { // a spec that was not applied to the end may have made them again
+		e.history.removals, e.history.removalsOf = nil, amw.UID
 	}
 	r.noteReturned(&e.history, amw.UID)
 	resources = e.history.left(resources)
 	if option := applied.DeleteOption(amw); option != nil && (spec == nil || len(spec.Workload.Manifests) == 0) {
 		spec = &workv1.ManifestWorkSpec{DeleteOption: option}
 	}
-	removals := r.removeObjects(ctx, &e.history, resources, spec, amw)
-	var pending []applied.Resource
-	base := audit.Record{
+	removals := r.removeObjects(ctx, logger, audit.Record{
 		Source: r.naming.source(amw), Cluster: r.Cluster, Work: amw.Spec.ManifestWorkName, UID: types.UID(amw.Annotations[applied.UIDAnnotation]),
-	}
+	}, &e.history, resources, spec, amw)
+	var pending []applied.Resource
 	for i, outcome := range removals.outcomes {
-		if !removals.waiting[i] {
-			r.auditRemoved(base, resources[i].Ref, &outcome)
+		if !outcome.Gone {
+			pending = append(pending, r.identified(resources[i]))
 		}
-		switch {
-		case outcome.Gone:
-			e.history.markGone(resources[i].Ref)
-			logger.Info("removed an object", "object", resources[i].Ref)
-			continue
-		case removals.waiting[i], outcome.Step == plan.Hold:
-		case outcome.Err != nil:
-			logger.Debug("removing an object failed", "object", resources[i].Ref, "error", outcome.Err)
-		case removals.first[i]:
-			logger.Info("an object waits for its finalizers", "object", resources[i].Ref)
-		}
-		pending = append(pending, r.identified(resources[i]))
 	}
 	if len(pending) == 0 {
 		return 0, true, r.Applied.RemoveFinalizer(ctx, amw)
@@ -117,9 +103,9 @@ func (r *Reconciler) removeResources(ctx context.Context, logger *slog.Logger, e
 // noteReturned forgets of an object that it is gone if a watch shows it with a reference to the owner: a copy of it may have been
 // put back, such as from a backup.
 func (r *Reconciler) noteReturned(h *history, owner types.UID) {
-	maps.DeleteFunc(h.gone, func(ref object.Ref, _ struct{}) bool {
+	maps.DeleteFunc(h.removals, func(ref object.Ref, last *removal) bool {
 		live := r.Objects.Get(ref)
-		return live.State == object.Present && ownership.Has(live.Object, owner)
+		return last.outcome.Gone && live.State == object.Present && ownership.Has(live.Object, owner)
 	})
 }
 
