@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"strings"
@@ -219,4 +220,44 @@ func TestOrphanOfAnAgentWithoutTheSpec(t *testing.T) {
 	if kept, err := client.Get(t.Context(), "foreign", metav1.GetOptions{}); err != nil || !maps.Equal(kept.Labels, foreign.Labels) {
 		t.Errorf("the object that the work only read has the labels %v: %v", kept.Labels, err)
 	}
+}
+
+// TestOrphanOfAnAgentKilledWhileItDeletes: an object that was to stay, and whose owner reference could not be removed until the agent was
+// killed, stays also if the agent then knows the work from its AppliedManifestWork alone.
+func TestOrphanOfAnAgentKilledWhileItDeletes(t *testing.T) {
+	w := newWorld(t)
+	raw := w.rawSource("hub1")
+	raw.send(raw.spec("web", "uid-1", 1, configMap("a", "1")), nil)
+	raw.reported("uid-1", 1, workv1.WorkApplied)
+	tried, goOn := make(chan struct{}, 100), make(chan struct{})
+	raw.requests.Fail(func(r kit.Request) error {
+		if r.Name != "a" || r.Resource != "configmaps" || r.Verb == "get" {
+			return nil
+		}
+		tried <- struct{}{}
+		<-goOn
+		return errors.New("nobody may write it")
+	})
+	keeps := raw.spec("web", "uid-1", 2, configMap("a", "1"))
+	keeps.Bundle.DeleteOption = orphan()
+	raw.send(keeps, nil)
+	kit.Receive(t, "the object is to be released", tried)
+	raw.delete("uid-1", 3)
+	raw.send(raw.spec("later", "uid-2", 1, configMap("b", "1")), nil)
+	raw.reported("uid-2", 1, workv1.WorkApplied) // so the agent holds the deletion
+	close(goOn)
+	kit.Receive(t, "the object is to be released again", tried)
+	w.applied("web", "is being deleted", func(amw *workv1.AppliedManifestWork) error {
+		if amw.DeletionTimestamp == nil {
+			return errors.New("it is not")
+		}
+		return nil
+	})
+	raw.stop()
+	raw.requests.Fail(nil)
+	raw.agent()
+	wirekit.Next(raw, raw.peer, "the agent asks for specs", func(*wire.SpecResync) bool { return true })
+	raw.delete("uid-1", 3)
+	raw.reported("uid-1", 0, workv1.WorkDeleted)
+	w.orphaned("a")
 }

@@ -161,6 +161,15 @@ func (c *Client) annotate(ctx context.Context, amw *workv1.AppliedManifestWork, 
 	return c.patch(ctx, amw, types.MergePatchType, map[string]any{"metadata": map[string]any{"uid": amw.UID, "annotations": annotations}})
 }
 
+// SetKept stores which objects stay when the work is deleted, and returns amw in its new state.
+func (c *Client) SetKept(ctx context.Context, amw *workv1.AppliedManifestWork, kept []object.Ref) (*workv1.AppliedManifestWork, error) {
+	value, err := encodeIntent(slices.SortedFunc(slices.Values(kept), compareRefs))
+	if err != nil {
+		return nil, err
+	}
+	return c.annotate(ctx, amw, map[string]any{KeptAnnotation: value})
+}
+
 // Delete deletes amw and returns it in its new state, or nil if it does not exist any more. Its
 // finalizer keeps it until RemoveFinalizer.
 func (c *Client) Delete(ctx context.Context, amw *workv1.AppliedManifestWork) (*workv1.AppliedManifestWork, error) {

@@ -36,7 +36,7 @@ func (r *Reconciler) remove(ctx context.Context, logger *slog.Logger, e *entry, 
 			e.history.removalsOf = "" // it may be restored, with its objects
 		}
 		recheck := r.reportRemoving(ctx, logger, e, work, amw)
-		deleting, err := r.Applied.Delete(ctx, amw)
+		deleting, err := r.delete(ctx, amw, &work.Spec)
 		if err != nil && !apierrors.IsNotFound(err) {
 			return 0, err
 		}
@@ -55,6 +55,29 @@ func (r *Reconciler) remove(ctx context.Context, logger *slog.Logger, e *entry, 
 	r.reportDeleted(work)
 	logger.Info("removed the work from the cluster", "generation", work.Generation)
 	return 0, nil
+}
+
+// delete begins the deletion of amw, after it has noted there which objects stay: an agent that starts again may not know the spec.
+func (r *Reconciler) delete(ctx context.Context, amw *workv1.AppliedManifestWork, spec *workv1.ManifestWorkSpec) (deleting *workv1.AppliedManifestWork, err error) {
+	if amw.DeletionTimestamp == nil && spec.DeleteOption != nil {
+		resources, _ := applied.Resources(amw) // removeResources logs the error
+		var kept []object.Ref
+		for _, res := range resources {
+			removal, err := r.removalOf(ctx, res, spec)
+			if err != nil {
+				return nil, err
+			}
+			if removal.Orphan {
+				kept = append(kept, res.Ref)
+			}
+		}
+		if !sets.New(applied.Kept(amw)...).HasAll(kept...) {
+			if amw, err = r.Applied.SetKept(ctx, amw, kept); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return r.Applied.Delete(ctx, amw)
 }
 
 // removeResources removes what an AppliedManifestWork that is being deleted names, and takes its
