@@ -78,7 +78,7 @@ func (l *listedWork) decide(partial, hashed bool) resyncAnswer {
 // list does not fit, or that believes the source nothing yet, may hold an earlier spec, and asks for the last one.
 func (l *listedWork) intent() intent {
 	if l.deleting && l.have.UID == "" {
-		return repeat
+		return missed
 	}
 	return reply
 }

@@ -32,7 +32,7 @@ func TestAnswers(t *testing.T) {
 		"lacking, asked for":             {have: list(0, ""), partial: true, want: sendNewest},
 		"a newer one":                    {have: list(4, "own"), want: sendAuthoritative},
 		"a newer one without a hash":     {have: list(4, ""), ahead: true},
-		"being deleted, left out":        {deleting: true, want: sendNewest, intent: repeat},
+		"being deleted, left out":        {deleting: true, want: sendNewest, intent: missed},
 		"being deleted":                  {have: list(3, "own"), deleting: true, want: sendNewest, confirmed: 3},
 		"being deleted, other content":   {have: list(3, "other"), deleting: true, want: sendNewest, confirmed: 3},
 		"being deleted, a newer one":     {have: list(4, "other"), deleting: true, want: sendNewest, ahead: true},

@@ -130,7 +130,7 @@ func undeliveredSpec(a *workRecord, work *workv1.ManifestWork) revision {
 		return revision{}
 	}
 	agentHas := max(a.confirmed, confirmedBy(work))
-	if a.intent != reply {
+	if a.intent < missed {
 		agentHas = max(agentHas, a.published.generation)
 	}
 	last := revisionOf(work)

@@ -112,6 +112,8 @@ func TestPlanPublish(t *testing.T) {
 		{name: "never published, and deleted", work: deleting(testWork("w", 5)), action: wire.Delete},
 		{name: "both were published and lost, and the agent asks", state: workRecord{intent: reply, first: 3, published: revision{generation: 5, deleting: true}, confirmed: 3},
 			work: deleting(testWork("w", 5)), action: wire.ResyncResponse, generation: 4},
+		{name: "the same, and its list leaves the work out", state: workRecord{intent: missed, first: 3, published: revision{generation: 5, deleting: true}, confirmed: 3},
+			work: deleting(testWork("w", 5)), action: wire.Update, generation: 4},
 		{name: "deletion repeated", state: workRecord{intent: repeat, first: 3, published: revision{generation: 5, deleting: true}}, work: deleting(testWork("w", 5)), action: wire.Delete},
 		{name: "deleted already", state: workRecord{said: saidDeleted, published: live}, work: deleting(testWork("w", 4))},
 		{name: "refused", state: workRecord{intent: repeat, refused: &refusal{revision: live}}, work: testWork("w", 3)},

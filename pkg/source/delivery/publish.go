@@ -115,7 +115,7 @@ func (e *Engine) publish(ctx context.Context, a *attempt) {
 	}
 	published := Publication{
 		UID: a.key.uid, Name: p.spec.Meta.Name, Cluster: a.key.cluster, Generation: p.spec.Generation, Action: p.spec.Action, Began: ended.began,
-		deletion: p.spec.IsDeletion(), repeated: a.published == p.revision && a.intent != reply,
+		deletion: p.spec.IsDeletion(), repeated: a.published == p.revision && a.intent < missed,
 	}
 	published.topic, _ = e.topics.Specs(a.key.cluster) // publishSpec fails if there is none
 	e.report(published)

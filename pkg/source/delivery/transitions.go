@@ -56,7 +56,8 @@ const (
 	nothing intent = iota
 	newest         // its newest state, unless that was published
 	repeat         // its newest state, although it may have been published
-	reply          // the same, as the answer to a resync request
+	missed         // the same, to an agent that may have missed earlier publishes
+	reply          // the same, as the answer to its resync request
 )
 
 // move moves w by t.
