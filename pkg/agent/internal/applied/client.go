@@ -27,6 +27,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/rest"
 
 	"github.com/workwire/workwire/pkg/agent/internal/object"
@@ -161,13 +162,20 @@ func (c *Client) annotate(ctx context.Context, amw *workv1.AppliedManifestWork, 
 	return c.patch(ctx, amw, types.MergePatchType, map[string]any{"metadata": map[string]any{"uid": amw.UID, "annotations": annotations}})
 }
 
-// SetKept stores which objects stay when the work is deleted, and returns amw in its new state.
+// SetKept stores which objects stay when the work is deleted, in one request or none, and returns amw in its new state.
 func (c *Client) SetKept(ctx context.Context, amw *workv1.AppliedManifestWork, kept []object.Ref) (*workv1.AppliedManifestWork, error) {
-	value, err := encodeIntent(slices.SortedFunc(slices.Values(kept), compareRefs))
-	if err != nil {
-		return nil, err
+	annotations := map[string]any{KeptAnnotation: nil}
+	switch {
+	case sets.New(Kept(amw)...).Equal(sets.New(kept...)):
+		return amw, nil
+	case len(kept) > 0:
+		value, err := encodeIntent(slices.SortedFunc(slices.Values(kept), compareRefs))
+		if err != nil {
+			return nil, err
+		}
+		annotations[KeptAnnotation] = value
 	}
-	return c.annotate(ctx, amw, map[string]any{KeptAnnotation: value})
+	return c.annotate(ctx, amw, annotations)
 }
 
 // Delete deletes amw and returns it in its new state, or nil if it does not exist any more. Its
@@ -258,9 +266,9 @@ func (c *Client) patchStatus(ctx context.Context, amw *workv1.AppliedManifestWor
 	return c.patch(ctx, amw, types.JSONPatchType, append(patch, changes...), "status")
 }
 
-// forgetIfGone removes amw from memory if err is NotFound, and returns err.
+// forgetIfGone removes amw from memory if err is NotFound, of the object and not of its kind or of a proxy before the API server, and returns err.
 func (c *Client) forgetIfGone(amw *workv1.AppliedManifestWork, err error) error {
-	if apierrors.IsNotFound(err) {
+	if apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) {
 		c.forget(amw)
 	}
 	return err

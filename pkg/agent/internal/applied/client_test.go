@@ -5,6 +5,7 @@ import (
 	"context"
 	"log/slog"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -274,6 +275,48 @@ func TestStatusSparesASuccessor(t *testing.T) {
 	updated := c.updateStatus(successor, status)
 	c.wantStatus(successor.Name, workv1.AppliedManifestWorkStatus{AppliedResources: listed("a")})
 	c.remove(updated)
+}
+
+// TestNotFoundOfAProxy: a 404 that is not about the object, as of a proxy before the API server, does not have it forgotten.
+func TestNotFoundOfAProxy(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, plane.REST())
+	amw := c.ensure(nil)
+	c.requests.Fail(func(r kit.Request) error {
+		if r.Verb != "patch" {
+			return nil
+		}
+		return apierrors.NewGenericServerResponse(http.StatusNotFound, r.Verb, schema.GroupResource{}, r.Name, "404 page not found", 0, true)
+	})
+	status := applied.Status{Resources: []applied.Resource{configMap("a")}}
+	if _, err := c.applied.UpdateStatus(t.Context(), amw, status); !apierrors.IsNotFound(err) {
+		t.Errorf("the status was written: %v", err)
+	}
+	c.requests.Fail(nil)
+	if _, known := c.applied.Get(amw.Name); !known {
+		t.Error("it was forgotten")
+	}
+	c.remove(c.updateStatus(amw, status))
+}
+
+// TestKeptFollowsTheSpec: what stays is noted, and no longer if all goes.
+func TestKeptFollowsTheSpec(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, plane.REST())
+	amw := c.ensure(nil)
+	for _, step := range []struct {
+		kept     []object.Ref
+		requests int
+	}{{nil, 0}, {[]object.Ref{configMap("b").Ref, configMap("a").Ref}, 1}, {[]object.Ref{configMap("a").Ref, configMap("b").Ref}, 0}, {nil, 1}} {
+		c.requests.Take()
+		var err error
+		amw, err = c.applied.SetKept(t.Context(), amw, step.kept)
+		kit.NoError(t, err)
+		if n := len(c.requests.Take()); n != step.requests || len(applied.Kept(amw)) != len(step.kept) {
+			t.Errorf("%v is noted as %v, by %d requests", step.kept, amw.Annotations, n)
+		}
+	}
+	c.remove(amw)
 }
 
 func TestLabelsFollowTheWork(t *testing.T) {

@@ -36,7 +36,7 @@ func (r *Reconciler) remove(ctx context.Context, logger *slog.Logger, e *entry, 
 			e.history.removalsOf = "" // it may be restored, with its objects
 		}
 		recheck := r.reportRemoving(ctx, logger, e, work, amw)
-		deleting, err := r.delete(ctx, amw, &work.Spec)
+		deleting, err := r.delete(ctx, logger, amw, &work.Spec)
 		if err != nil && !apierrors.IsNotFound(err) {
 			return 0, err
 		}
@@ -58,23 +58,23 @@ func (r *Reconciler) remove(ctx context.Context, logger *slog.Logger, e *entry, 
 }
 
 // delete begins the deletion of amw, after it has noted there which objects stay: an agent that starts again may not know the spec.
-func (r *Reconciler) delete(ctx context.Context, amw *workv1.AppliedManifestWork, spec *workv1.ManifestWorkSpec) (deleting *workv1.AppliedManifestWork, err error) {
-	if amw.DeletionTimestamp == nil && spec.DeleteOption != nil {
+func (r *Reconciler) delete(ctx context.Context, logger *slog.Logger, amw *workv1.AppliedManifestWork, spec *workv1.ManifestWorkSpec) (deleting *workv1.AppliedManifestWork, err error) {
+	if amw.DeletionTimestamp == nil && len(spec.Workload.Manifests) > 0 {
 		resources, _ := applied.Resources(amw) // removeResources logs the error
 		var kept []object.Ref
 		for _, res := range resources {
-			removal, err := r.removalOf(ctx, res, spec)
-			if err != nil {
-				return nil, err
-			}
-			if removal.Orphan {
+			if removal, err := r.removalOf(ctx, res, spec); removal.Orphan || err != nil { // which its removal reports
 				kept = append(kept, res.Ref)
 			}
 		}
-		if !sets.New(applied.Kept(amw)...).HasAll(kept...) {
-			if amw, err = r.Applied.SetKept(ctx, amw, kept); err != nil {
-				return nil, err
-			}
+		noted, err := r.Applied.SetKept(ctx, amw, kept)
+		switch {
+		case apierrors.IsInvalid(err):
+			logger.Warn("which objects stay cannot be noted; an agent without the spec would remove them", "appliedManifestWork", amw.Name, "error", err)
+		case err != nil:
+			return nil, err
+		default:
+			amw = noted
 		}
 	}
 	return r.Applied.Delete(ctx, amw)

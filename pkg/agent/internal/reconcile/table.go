@@ -43,6 +43,7 @@ type entry struct {
 	awaited   []schema.GroupKind    // kinds that the cluster does not serve yet
 	active    bool                  // a worker holds the entry
 	putOff    bool                  // it is among Table.later
+	overdue   bool                  // it was, for too long: until the next reconcile has ended
 	retry     bool                  // refused manifests are tried now
 	dependsOn []string              // names that it waits for
 	standing  standing              // for those that depend on it
@@ -98,13 +99,17 @@ func (t *Table) putOff(name string, most time.Duration) bool {
 	now := time.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	e := t.entries[name]
+	if e == nil || e.overdue {
+		return false
+	}
 	if len(t.later) == 0 {
 		t.latest = now.Add(most)
 	}
 	if !now.Before(t.latest) {
 		return false
 	}
-	if e := t.entries[name]; e != nil && !e.putOff {
+	if !e.putOff {
 		e.putOff = true
 		t.later = append(t.later, name)
 	}
@@ -129,7 +134,9 @@ func (t *Table) nextPutOff(idle bool) (name string, due bool) {
 	for len(t.later) > 0 && !due {
 		name, t.later = t.later[0], t.later[1:]
 		e := t.entries[name]
-		due = e != nil && e.putOff
+		if due = e != nil && e.putOff; due {
+			e.overdue = !idle
+		}
 	}
 	return name, due
 }
@@ -244,7 +251,7 @@ func (t *Table) acquire(name string) *entry {
 func (t *Table) release(e *entry) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	e.active = false
+	e.active, e.overdue = false, false
 	t.prune(e)
 }
 

@@ -136,6 +136,14 @@ func TestRecordsArePutOff(t *testing.T) {
 		if n := table.queue.Len(); n != 2 {
 			t.Errorf("after a minute %d works wait, want the one that waited and one that was put off", n)
 		}
+		table.takeUp()
+		if name = "b"; putOff(nil) {
+			t.Error("once more, because others wait after a minute, too")
+		}
+		table.release(table.acquire(name))
+		if !putOff(nil) {
+			t.Error("it is not put off after it was reconciled")
+		}
 	})
 }
 

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
 	"github.com/workwire/workwire/pkg/agent/internal/inbox"
 	"github.com/workwire/workwire/pkg/agent/internal/slots"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
@@ -109,7 +111,9 @@ func (r *Reconciler) requeue(ctx context.Context, logger *slog.Logger, e *entry,
 		return true
 	}
 	queue := r.Table.queue
-	e.history.logFailure(logger, err, time.Now())
+	if !apierrors.IsConflict(err) || queue.NumRequeues(e.name) > 0 { // somebody has written the record meanwhile
+		e.history.logFailure(logger, err, time.Now())
+	}
 	if err != nil {
 		queue.AddRateLimited(e.name)
 	} else {
