@@ -83,6 +83,11 @@ func (l *listedWork) intent() intent {
 	return reply
 }
 
+// isHeld reports whether an agent that lists v in a request, a partial one or not, holds the work: a partial one also lists what it lacks.
+func isHeld(v *wire.SpecVersion, partial bool) bool {
+	return v.Generation != 0 || v.Recorded || !partial
+}
+
 // worksListed: an agent lists works of the source, or asks for all. It costs O(n) for n of them.
 type worksListed struct {
 	cluster         wire.ClusterName
@@ -99,7 +104,7 @@ func (in *worksListed) apply(d *core, now time.Time) {
 		l.answer = l.decide(in.partial, in.hashed)
 		k := workKey{uid: l.uid, cluster: in.cluster}
 		if w := d.works[k]; w != nil && l.have.UID != "" {
-			w.recorded = l.have.Generation == 0 && (!in.partial || l.have.Recorded)
+			w.recorded = l.have.Generation == 0 && isHeld(&l.have, in.partial)
 			if in.partial {
 				w.agentHoldsInstead(&l.have)
 				w.asksWhole(&l.have, now)
@@ -135,7 +140,7 @@ func (d *core) decideMissing(cluster wire.ClusterName, partial bool, listed []wi
 	open := d.stateOf(cluster) == ClusterOpen
 	for _, held := range listed {
 		removed := d.peek(workKey{uid: held.UID, cluster: cluster}).removed
-		if removed == nil && (!open || partial && held.Generation == 0 && !held.Recorded) {
+		if removed == nil && (!open || !isHeld(&held, partial)) {
 			continue
 		}
 		u := missingWork{held: held, unknown: removed == nil || removed.unknown, answer: sendDeletion}

@@ -55,7 +55,7 @@ func (w *workRecord) expected(work *workv1.ManifestWork) (heldRevision, bool) {
 		published = 0
 	}
 	if w.refused != nil && w.refused.held != nil {
-		return heldRevision{w.refused.held.Generation, false}, w.refused.held.Generation != 0 || w.refused.held.Recorded
+		return heldRevision{w.refused.held.Generation, false}, isHeld(w.refused.held, true)
 	}
 	if w.phase == paused {
 		return heldRevision{w.confirmed, false}, w.confirmed != 0

@@ -131,7 +131,7 @@ func (s *stage) walk(ctx context.Context) error {
 	s.shown = map[string]bool{"": true}
 	for _, step := range steps {
 		fmt.Fprintf(s.Out, "\n== %s\n", step.title)
-		if err := s.take(ctx, step); err != nil {
+		if err := s.perform(ctx, step); err != nil {
 			return fmt.Errorf("%s: %w; the logs are in %s", step.title, err, s.Dir)
 		}
 		for _, command := range step.look {
@@ -141,8 +141,8 @@ func (s *stage) walk(ctx context.Context) error {
 	return nil
 }
 
-// take does a step. The end of a program ends it.
-func (s *stage) take(ctx context.Context, step step) error {
+// perform does a step. The end of a program ends it.
+func (s *stage) perform(ctx context.Context, step step) error {
 	bounded, cancel := context.WithTimeoutCause(ctx, s.Timeout, fmt.Errorf("not done within %v", s.Timeout))
 	defer cancel()
 	if step.before != nil {

@@ -30,7 +30,7 @@ func TestCommands(t *testing.T) {
 			agent, err := s.start("agent", "work-agent")
 			kit.NoError(t, err)
 			defer agent.Stop() //nolint:errcheck // it may have ended
-			err = s.take(t.Context(), step{commands: c.commands})
+			err = s.perform(t.Context(), step{commands: c.commands})
 			if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v, want %q", err, c.want)
 			}

@@ -169,7 +169,7 @@ func (c *Client) SetKept(ctx context.Context, amw *workv1.AppliedManifestWork, k
 	case sets.New(Kept(amw)...).Equal(sets.New(kept...)):
 		return amw, nil
 	case len(kept) > 0:
-		value, err := encodeIntent(slices.SortedFunc(slices.Values(kept), compareRefs))
+		value, err := encodeKept(kept)
 		if err != nil {
 			return nil, err
 		}
@@ -224,8 +224,13 @@ func (c *Client) RemoveFinalizer(ctx context.Context, amw *workv1.AppliedManifes
 }
 
 func (c *Client) setFinalizers(ctx context.Context, amw *workv1.AppliedManifestWork, finalizers []string) (*workv1.AppliedManifestWork, error) {
+	return c.replace(ctx, amw, "finalizers", finalizers)
+}
+
+// replace changes a field of the metadata of amw, unless amw has changed.
+func (c *Client) replace(ctx context.Context, amw *workv1.AppliedManifestWork, field string, value any) (*workv1.AppliedManifestWork, error) {
 	return c.patch(ctx, amw, types.MergePatchType, map[string]any{"metadata": map[string]any{
-		"uid": amw.UID, "resourceVersion": amw.ResourceVersion, "finalizers": finalizers,
+		"uid": amw.UID, "resourceVersion": amw.ResourceVersion, field: value,
 	}})
 }
 
@@ -268,7 +273,7 @@ func (c *Client) patchStatus(ctx context.Context, amw *workv1.AppliedManifestWor
 
 // forgetIfGone removes amw from memory if err is NotFound, of the object and not of its kind or of a proxy before the API server, and returns err.
 func (c *Client) forgetIfGone(amw *workv1.AppliedManifestWork, err error) error {
-	if apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) {
+	if apierrors.IsNotFound(err) && !object.IsNotServed(err) {
 		c.forget(amw)
 	}
 	return err

@@ -5,8 +5,6 @@ import (
 	"strconv"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/types"
-
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
 
@@ -57,7 +55,5 @@ func (o Order) String() string {
 // SetOrder stores how far an order has come, and returns amw in its new state. It returns a conflict if amw has
 // changed.
 func (c *Client) SetOrder(ctx context.Context, amw *workv1.AppliedManifestWork, order Order) (*workv1.AppliedManifestWork, error) {
-	return c.patch(ctx, amw, types.MergePatchType, map[string]any{"metadata": map[string]any{
-		"uid": amw.UID, "resourceVersion": amw.ResourceVersion, "annotations": map[string]any{OrderAnnotation: order.String()},
-	}})
+	return c.replace(ctx, amw, "annotations", map[string]any{OrderAnnotation: order.String()})
 }

@@ -62,6 +62,11 @@ func Kept(amw *workv1.AppliedManifestWork) []object.Ref {
 	return kept
 }
 
+// encodeKept returns the value of [KeptAnnotation].
+func encodeKept(kept []object.Ref) (string, error) {
+	return encodeIntent(slices.Compact(slices.SortedFunc(slices.Values(kept), compareRefs)))
+}
+
 // DeleteOption returns the deleteOption to go by where the spec of the work of amw is not known, nil for none.
 func DeleteOption(amw *workv1.AppliedManifestWork) *workv1.DeleteOption {
 	kept := Kept(amw)
@@ -176,7 +181,7 @@ func (c *Client) desired(name, hubHash string, work Work, intended []object.Ref)
 		annotations[OrderAnnotation] = order
 	}
 	if len(work.Kept) > 0 {
-		if annotations[KeptAnnotation], err = encodeIntent(slices.Compact(slices.SortedFunc(slices.Values(work.Kept), compareRefs))); err != nil {
+		if annotations[KeptAnnotation], err = encodeKept(work.Kept); err != nil {
 			return nil, err
 		}
 	}

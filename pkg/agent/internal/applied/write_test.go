@@ -22,16 +22,21 @@ func (c *cluster) watch() {
 // intend creates the AppliedManifestWork of objects, which are about to be applied.
 func (c *cluster) intend(names ...string) *workv1.AppliedManifestWork {
 	c.Helper()
+	name, err := applied.Name(c.hub, "web")
+	kit.NoError(c, err)
+	known, _ := c.applied.Get(name)
+	amw, err := c.intendOver(known, names...)
+	kit.NoError(c, err)
+	return amw
+}
+
+// intendOver writes the intent to apply ConfigMaps over what is known.
+func (c *cluster) intendOver(known *workv1.AppliedManifestWork, names ...string) (*workv1.AppliedManifestWork, error) {
 	var refs []object.Ref
 	for _, name := range names {
 		refs = append(refs, configMap(name).Ref)
 	}
-	name, err := applied.Name(c.hub, "web")
-	kit.NoError(c, err)
-	known, _ := c.applied.Get(name)
-	amw, err := c.applied.Ensure(c.Context(), known, c.hub, applied.Work{Name: "web", UID: "1", Source: "hub1"}, refs)
-	kit.NoError(c, err)
-	return amw
+	return c.applied.Ensure(c.Context(), known, c.hub, applied.Work{Name: "web", UID: "1", Source: "hub1"}, refs)
 }
 
 func resources(names ...string) []applied.Resource {
@@ -71,17 +76,14 @@ func TestIntentOverABackup(t *testing.T) {
 	restored.Status.AppliedResources = listed("a", "b")
 	_, err := c.client.WorkV1().AppliedManifestWorks().UpdateStatus(t.Context(), restored, metav1.UpdateOptions{})
 	kit.NoError(t, err)
-	intend := func(known *workv1.AppliedManifestWork) (*workv1.AppliedManifestWork, error) {
-		return c.applied.Ensure(t.Context(), known, c.hub, applied.Work{Name: "web", UID: "1", Source: "hub1"}, []object.Ref{configMap("a").Ref, configMap("c").Ref})
-	}
-	if _, err := intend(amw); !apierrors.IsConflict(err) {
+	if _, err := c.intendOver(amw, "a", "c"); !apierrors.IsConflict(err) {
 		t.Errorf("over a list that was not read: %v", err)
 	}
 	known, _ := c.applied.Get(amw.Name)
 	if list := known.Status.AppliedResources; len(list) != 2 {
 		t.Errorf("then it is known to list %+v", list)
 	}
-	if _, err := intend(known); err != nil {
+	if _, err := c.intendOver(known, "a", "c"); err != nil {
 		t.Errorf("over the list that was read: %v", err)
 	}
 }
@@ -96,17 +98,14 @@ func TestIntentOverTheIntentOfABackup(t *testing.T) {
 	restored.Annotations[applied.IntentAnnotation] = `{"v1/configmaps":{"` + configMap("a").Namespace + `":["a","lost"]}}`
 	_, err := c.client.WorkV1().AppliedManifestWorks().Update(t.Context(), restored, metav1.UpdateOptions{})
 	kit.NoError(t, err)
-	intend := func(known *workv1.AppliedManifestWork) (*workv1.AppliedManifestWork, error) {
-		return c.applied.Ensure(t.Context(), known, c.hub, applied.Work{Name: "web", UID: "1", Source: "hub1"}, []object.Ref{configMap("a").Ref, configMap("c").Ref})
-	}
-	if _, err := intend(amw); !apierrors.IsConflict(err) {
+	if _, err := c.intendOver(amw, "a", "c"); !apierrors.IsConflict(err) {
 		t.Errorf("over an intent that was not read: %v", err)
 	}
 	known, _ := c.applied.Get(amw.Name)
 	if named, err := applied.Resources(known); err != nil || len(named) != 2 || named[1].Name != "lost" {
 		t.Errorf("then it is known to name %v, %v", named, err)
 	}
-	if _, err := intend(known); err != nil {
+	if _, err := c.intendOver(known, "a", "c"); err != nil {
 		t.Errorf("over the intent that was read: %v", err)
 	}
 }

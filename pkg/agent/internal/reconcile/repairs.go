@@ -3,11 +3,11 @@ package reconcile
 import (
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/workwire/workwire/pkg/agent/internal/object"
 	"github.com/workwire/workwire/pkg/agent/internal/strategy/apply"
+	"github.com/workwire/workwire/pkg/workstate/condition"
 )
 
 const (
@@ -127,7 +127,7 @@ func flappingMessage(work string, others []string, outcome *apply.Outcome) strin
 		by = []string{"another actor"}
 	}
 	return fmt.Sprintf("ManifestWork %q sets %s, which is undone again and again by %s; the agent restores it with backoff until that ends. "+
-		"Stop the other, or leave the field to it with ignoreFields of ServerSideApply", work, differences(outcome), firstOf(by))
+		"Stop the other, or leave the field to it with ignoreFields of ServerSideApply", work, differences(outcome), condition.First(by, maxNamed, len(by), ", "))
 }
 
 // driftMessage says what was repaired, and for which work. It names fields, and none of their values.
@@ -143,13 +143,5 @@ func differences(outcome *apply.Outcome) string {
 	if len(outcome.Differences) == 0 {
 		return "the object"
 	}
-	return firstOf(outcome.Differences)
-}
-
-// firstOf joins the first maxNamed names, and says how many more there are.
-func firstOf(names []string) string {
-	if more := len(names) - maxNamed; more > 0 {
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:maxNamed], ", "), more)
-	}
-	return strings.Join(names, ", ")
+	return condition.First(outcome.Differences, maxNamed, len(outcome.Differences), ", ")
 }

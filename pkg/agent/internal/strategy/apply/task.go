@@ -145,7 +145,7 @@ func (t *task) write(ctx context.Context, step plan.Step, retry bool) (*Outcome,
 
 // recover handles a failed write. It returns the error if nothing can be done about it.
 func (t *task) recover(ctx context.Context, step plan.Step, err error, retry bool) (*Outcome, error) {
-	if plan.IsNotServed(err) {
+	if object.IsNotServed(err) {
 		t.applier.config.NotServed(t.m.Ref.GroupVersion())
 	}
 	if !retry {

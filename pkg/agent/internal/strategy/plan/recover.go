@@ -40,7 +40,7 @@ func Recover(m *strategy.Manifest, s State, f Failure) (State, Recovery) {
 	verb := f.Step.Verb
 	switch {
 	case verb == Create && apierrors.IsAlreadyExists(f.Err),
-		verb != Create && verb != Apply && (apierrors.IsConflict(f.Err) || apierrors.IsNotFound(f.Err) && !IsNotServed(f.Err)):
+		verb != Create && verb != Apply && (apierrors.IsConflict(f.Err) || apierrors.IsNotFound(f.Err) && !object.IsNotServed(f.Err)):
 		return s, afterReread(f, Replan)
 	case verb == Update && apierrors.IsInvalid(f.Err):
 		return recoverRefused(m, s, f)
@@ -95,12 +95,6 @@ func recoverConflict(m *strategy.Manifest, s State, f Failure) (State, Recovery)
 	}
 	s.Force = true
 	return s, Replan
-}
-
-// IsNotServed reports whether an error means that the API server does not serve the resource at
-// all.
-func IsNotServed(err error) bool {
-	return apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }
 
 // immutableTexts are the texts of API servers about fields that cannot be changed. A text matches
