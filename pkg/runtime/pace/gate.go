@@ -127,7 +127,7 @@ func (p *Place) leave() {
 	p.lane.gate.admit()
 }
 
-// Write calls write, which reports whether it has written anything. While it hangs, its place does not count, so that others need not wait.
+// Write calls write, which reports whether it has written what it should. While it hangs, its place does not count, so that others need not wait.
 func (p *Place) Write(write func() bool) {
 	g, q, began := p.lane.gate, p.queue, time.Now()
 	slow, hangs := g.after(Pause, func() { q.slow++ }), g.after(Patience, func() { q.hanging++ })

@@ -53,8 +53,8 @@ func (l *Limit) Crowded() bool { return l.crowded > 0 }
 // busy reports whether a write took so long that the server did something else meanwhile.
 func (l *Limit) busy(took time.Duration) bool { return l.count > 0 && took.Seconds() > busy*l.fastest }
 
-// Took says how long a write took that has ended, whether or not it failed, and whether as many as allowed were under way until then. What
-// few writes take says nothing about more of them.
+// Took says how long a write took that has succeeded, and whether as many as allowed were under way until then. What few writes take says
+// nothing about more of them, and one that was refused at once nothing about those that are done.
 func (l *Limit) Took(took time.Duration, full bool) {
 	seconds := took.Seconds()
 	if l.count == 0 {

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -19,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	clusterv1alpha1 "github.com/workwire/workwire/pkg/apis/cluster/v1alpha1"
@@ -549,6 +551,45 @@ func TestWrite(t *testing.T) {
 	step("delete", change{action: remove, work: made}, "ok", false)
 	step("delete again", change{action: remove, work: made}, "gone", false)
 	step("update what is gone", updateChange(made, set, "p", "", start), "outdated", true)
+}
+
+// TestRefusedWritesArePaced: writes that were refused at once, as while the API is down, do not make those look slow that follow.
+func TestRefusedWritesArePaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var down, underWay, most atomic.Int32
+		down.Store(1)
+		client := versioned.NewForConfigOrDie(&rest.Config{Host: "http://hub", QPS: -1, Transport: kit.RoundTripper(func(request *http.Request) (*http.Response, error) {
+			if down.Load() > 0 {
+				return nil, errors.New("connection refused")
+			}
+			if n := underWay.Add(1); n > most.Load() {
+				most.Store(n)
+			}
+			defer underWay.Add(-1)
+			time.Sleep(10 * time.Millisecond)
+			return &http.Response{StatusCode: http.StatusCreated, Header: http.Header{"Content-Type": {"application/json"}}, Body: request.Body, Request: request}, nil
+		})})
+		c, _ := newController(t, Config{Client: client})
+		var changes []change
+		for i := range 400 {
+			changes = append(changes, change{action: create, work: newWork(newSet("p"), "p", fmt.Sprintf("c%03d", i), "", start)})
+		}
+		write := func(n int) (failed int) {
+			for _, err := range c.writeParallel(t.Context(), "ns.set", changes[:n], func() bool { return false }) {
+				if err != nil {
+					failed++
+				}
+			}
+			return failed
+		}
+		if failed := write(100); failed != 100 {
+			t.Errorf("%d of 100 writes failed", failed)
+		}
+		down.Store(0)
+		if failed := write(400); failed != 0 || most.Load() != workers {
+			t.Errorf("%d writes failed; %d were under way, want %d", failed, most.Load(), workers)
+		}
+	})
 }
 
 // TestSteeredAmongWrites: who pauses a rollout, or changes the template, while works are being written does not wait for the others.

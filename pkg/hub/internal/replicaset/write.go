@@ -127,7 +127,7 @@ func (c *Controller) writeParallel(ctx context.Context, set string, changes []ch
 		group.Go(func() {
 			var result string
 			defer place.Leave()
-			place.Write(func() bool { result, errs[i] = c.write(ctx, change); return true })
+			place.Write(func() bool { result, errs[i] = c.write(ctx, change); return result == "ok" })
 			if !errors.Is(errs[i], context.Canceled) {
 				c.metrics.works.WithLabelValues(string(change.action), result).Inc()
 			}
