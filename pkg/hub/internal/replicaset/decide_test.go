@@ -388,7 +388,7 @@ func TestDecideOrder(t *testing.T) {
 	}
 }
 
-// For an invalid set, decide changes only the condition.
+// For an invalid set, decide changes only conditions: the one that says why, and that of a rollout that was complete.
 func TestDecideInvalidSet(t *testing.T) {
 	before := workv1alpha1.ManifestWorkReplicaSetStatus{
 		Summary:           workv1alpha1.ManifestWorkReplicaSetSummary{Total: 1},
@@ -434,6 +434,11 @@ func TestDecideInvalidSet(t *testing.T) {
 			}
 			if got := conditionTexts(p.status.Conditions); !slices.Equal(got, []string{c.want}) {
 				t.Errorf("conditions:\n got %q\nwant %q", got, c.want)
+			}
+			set.Status.Conditions = []metav1.Condition{rolledOut(true, "")}
+			again := decide(s)
+			if c := meta.FindStatusCondition(again.status.Conditions, workv1alpha1.ManifestWorkReplicaSetConditionPlacementRolledOut); c.Status != metav1.ConditionFalse || c.Message != p.invalid {
+				t.Errorf("once it was complete: %+v", c)
 			}
 			if p.status.Summary != before.Summary || !slices.Equal(p.status.PlacementsSummary, before.PlacementsSummary) {
 				t.Errorf("the rest of the status has changed: %+v", p.status)

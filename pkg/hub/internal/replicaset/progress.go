@@ -235,8 +235,11 @@ func skippedMessage(rollouts []placementRollout) string {
 	return fmt.Sprintf("%d clusters get nothing: the hub does not accept them, or no set with them is bound to the namespace", skipped)
 }
 
-// setInvalid sets the condition Progressing of a set that cannot be processed.
+// setInvalid sets the conditions of a set that cannot be processed. One that was rolled out is no longer: it may have another template.
 func (p *plan) setInvalid(in input) {
+	if meta.FindStatusCondition(p.status.Conditions, workv1alpha1.ManifestWorkReplicaSetConditionPlacementRolledOut) != nil {
+		conditionSetter(&p.status, in.now)(rolledOut(false, p.invalid))
+	}
 	setProgress(&p.status, in, nil, false, errors.New(p.invalid))
 	setReady(&p.status, in)
 }
