@@ -241,6 +241,7 @@ func (p *plan) setInvalid(in input) {
 		conditionSetter(&p.status, in.now)(rolledOut(false, p.invalid))
 	}
 	setProgress(&p.status, in, nil, false, errors.New(p.invalid))
+	setStaged(&p.status, in, nil)
 	setReady(&p.status, in)
 }
 

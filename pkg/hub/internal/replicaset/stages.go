@@ -289,30 +289,29 @@ func setStaged(status *workv1alpha1.ManifestWorkReplicaSetStatus, in input, roll
 	case in.staged == nil:
 		c.Reason, c.Message = workv1alpha1.ReasonInvalid, "nothing starts while a placement is invalid"
 	default:
-		lines := make([]string, 0, len(in.staged.Stages))
-		held, why := "", ""
+		why := ""
 		switch {
 		case workv1.IsPaused(in.set):
-			held, why = workv1alpha1.ReasonPaused, "paused"
+			why = "paused"
 		case waitsForPreview(in, rollouts):
-			held, why = workv1alpha1.ReasonWaitsForPreview, "waits for its preview"
+			why = "waits for its preview"
 		}
-		complete, unrendered := true, 0
+		lines, complete, stops := make([]string, 0, len(in.staged.Stages)), true, stoppedMessage(rollouts) != ""
 		for _, stage := range in.staged.Stages {
-			lines, complete, unrendered = append(lines, stageLine(stage, why)), complete && stage.Complete, unrendered+stage.Unrendered
+			stage.Stopped = stage.Stopped && stops // otherwise it has no clusters that would start
+			lines, complete = append(lines, stageLine(stage, why)), complete && stage.Complete && stage.Unrendered == 0
 		}
 		c.Message = strings.Join(lines, "\n")
-		switch reason, invalid := string(in.staged.Hold.Reason), in.staging.plan.WhyClosed(); {
+		progressing := meta.FindStatusCondition(status.Conditions, workv1alpha1.ManifestWorkReplicaSetConditionProgressing).Reason
+		switch invalid := in.staging.plan.WhyClosed(); {
 		case invalid != "":
 			c.Reason, c.Message = workv1alpha1.ReasonInvalidPlan, invalid
-		case complete && unrendered == 0:
-			c.Status, c.Reason = metav1.ConditionTrue, workv1alpha1.ReasonComplete
-		case held != "":
-			c.Reason = held
 		case complete:
-			c.Reason = workv1alpha1.ReasonOverrideFailed
-		case reason != "":
-			c.Reason = reason
+			c.Status, c.Reason = metav1.ConditionTrue, workv1alpha1.ReasonComplete
+		case progressing != workv1alpha1.ReasonComplete: // which does not wait for the last stage to soak
+			c.Reason = progressing
+		case in.staged.Hold.Reason != "":
+			c.Reason = string(in.staged.Hold.Reason)
 		}
 	}
 	conditionSetter(status, in.now)(c)
@@ -332,6 +331,8 @@ func stageLine(s rollout.StageStatus, held string) string {
 	case s.Complete && s.Unrendered > 0:
 	case s.Complete:
 		text += "; complete"
+	case s.Stopped:
+		text += "; stopped"
 	case held != "" && s.Starting > 0:
 		text += "; " + held
 	case s.Hold.Reason != "":

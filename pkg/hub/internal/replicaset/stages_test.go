@@ -182,6 +182,22 @@ func TestDecideStaged(t *testing.T) {
 			plan: stages, works: "c1:old c2:old", stalled: true, staged: "False Invalid nothing starts while a placement is invalid", want: "False Invalid",
 			change: func(in *input) { in.set.Spec.PlacementRefs[0].RolloutStrategy.RolloutType = "Sideways" },
 		},
+		"a placement that does not exist": {
+			plan: stages, works: "c1:ok c2:ok", staged: "False Invalid nothing starts while a placement is invalid", want: "False Invalid",
+			change: func(in *input) { in.placements[0].object = nil },
+		},
+		"stopped": {
+			plan: stages, works: "c1:failed c2:old", stalled: true, want: "False Stopped",
+			staged: "False Stopped canary: 0 of 1 clusters succeeded, 1 have the template; stopped\nall: 0 of 1 clusters succeeded; waits for stage canary",
+		},
+		"stopped and paused": {
+			plan: stages, works: "c1:failed c2:old", want: "Unknown Paused", change: func(in *input) { in.set.Annotations[workv1.PausedAnnotationKey] = "true" },
+			staged: "False Paused canary: 0 of 1 clusters succeeded, 1 have the template; stopped\nall: 0 of 1 clusters succeeded; waits for stage canary",
+		},
+		"failed, and nobody waits": {
+			plan: stages, works: "c1:failed c2:ok", want: "True RollingOut",
+			staged: "False RollingOut canary: 0 of 1 clusters succeeded, 1 have the template; in progress\nall: 1 of 1 clusters succeeded; complete",
+		},
 		"tests are not true": {
 			plan: tested, works: "c1:ok c2:old", after: time.Minute, requeue: 4 * time.Minute,
 			want:   "True RollingOut revision 2: 0 of 2 clusters succeeded, 1 have the template; waiting for c1: test smoke: no such key: Smoke",

@@ -64,6 +64,8 @@ type StageStatus struct {
 	Approval bool
 	// Complete reports whether the next stage may start, which does not wait for Unrendered clusters.
 	Complete bool
+	// Stopped reports whether more of its clusters have failed than the strategies tolerate.
+	Stopped bool
 	// Hold is what the stage waits for; zero if it is complete, or clusters are in progress.
 	Hold Hold
 }
@@ -226,14 +228,15 @@ func (g *gate) decideStage(s stage, parts []part) {
 		return
 	}
 	waiting, soaking := len(sum.toApply)+sum.held, soaked.After(g.Now)
-	status.Complete = waiting == 0 && sum.inProgress == 0 && g.proven && !soaking && !stopped(deciders)
+	status.Stopped = stopped(deciders)
+	status.Complete = waiting == 0 && sum.inProgress == 0 && g.proven && !soaking && !status.Stopped
 	switch {
 	case status.Complete, status.Starting > status.Staged, sum.inProgress > 0:
 	case status.Staged > 0:
 		status.Hold = stagedHold(status.Staged, opens)
 	case entry.Reason != "" && waiting > 0:
 		status.Hold = entry
-	case stopped(deciders):
+	case status.Stopped:
 	case waiting > 0 && windows.Reason != "":
 		status.Hold = windows
 	case waiting == 0 && soaking:
