@@ -145,7 +145,7 @@ func TestOverridesThatFailProveNothing(t *testing.T) {
 		},
 		"a canary": {
 			plan: plan, values: map[string]string{"c2": "2", "c3": "2"}, works: "c2:old c3:old", proven: 1, gauge: "progressing",
-			staged: "False WaitsForApproval canary: 0 of 1 clusters succeeded; the overrides of 1 clusters fail\nproduction: 0 of 2 clusters succeeded; waits for approval",
+			staged: "False OverrideFailed canary: 0 of 1 clusters succeeded; the overrides of 1 clusters fail\nproduction: 0 of 2 clusters succeeded; waits for stage canary",
 		},
 		"all have theirs": {
 			plan: plan, values: map[string]string{"c1": "2", "c2": "2", "c3": "2"}, works: "c1:ok c2:ok c3:ok", proven: 2, gauge: "complete",

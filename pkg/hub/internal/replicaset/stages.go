@@ -328,7 +328,7 @@ func stageLine(s rollout.StageStatus, held string) string {
 		text += fmt.Sprintf(", %d are staged", s.Staged)
 	}
 	switch {
-	case s.Complete && s.Unrendered > 0:
+	case s.Unrendered > 0 && (s.Complete || s.Unrendered == s.Clusters):
 	case s.Complete:
 		text += "; complete"
 	case s.Stopped:

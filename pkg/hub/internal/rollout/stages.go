@@ -224,7 +224,7 @@ func (g *gate) decideStage(s stage, parts []part) {
 		g.proven = g.proven || deciders[i].proven
 		g.deciders[i].add(&deciders[i])
 	}
-	if g.passOver(status) {
+	if status.Clusters == 0 {
 		return
 	}
 	waiting, soaking := len(sum.toApply)+sum.held, soaked.After(g.Now)
@@ -258,17 +258,6 @@ func (g *gate) decideStage(s stage, parts []part) {
 		g.earlier = s.name
 	}
 	g.staged.Stages = append(g.staged.Stages, status)
-}
-
-// passOver reports whether a stage has nothing but skipped clusters. It is among the stages if there is no template for some of them.
-func (g *gate) passOver(status StageStatus) bool {
-	if status.Clusters > status.Unrendered {
-		return false
-	}
-	if status.Complete = true; status.Clusters > 0 {
-		g.staged.Stages = append(g.staged.Stages, status)
-	}
-	return true
 }
 
 // stage has those of the clusters that start before their window wait for it, counts them, and returns when the first

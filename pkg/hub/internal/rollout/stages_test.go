@@ -100,6 +100,12 @@ windows: [{schedule: "30 0 * * *", duration: 1h, timeZoneClaim: zone.example}]
 		"skipped clusters are not waited for": {
 			plan: stages, clusters: "a1:Skip b1", approved: "b", starts: "b1", stages: "b 0/0/1",
 		},
+		"a stage of which nothing is rendered proves nothing": {
+			plan: stages, clusters: "a1:Unrendered b1", approved: "b", stages: "a 0/0/1; b 0/0/1 EarlierStage",
+		},
+		"nor is it waited for once somebody has succeeded": {
+			plan: stages, clusters: "a1:Succeeded/20m a2:Unrendered b1:Unrendered c1", starts: "c1", stages: "a 1/1/2 complete; b 0/0/1 complete; other clusters 0/0/1",
+		},
 		"frozen": {
 			plan:     `freezes: [{from: "2026-02-03T04:00:00Z", to: "2026-02-03T05:05:06Z", reason: Carnival}, {from: "2026-02-03T04:00:00Z", to: "2026-02-03T04:10:00Z"}]`,
 			clusters: "c1 c2:Succeeded/1m", stages: "other clusters 1/1/2 Frozen",
@@ -244,13 +250,16 @@ windows: [{schedule: "30 0 * * *", duration: 1h, timeZoneClaim: zone.example}]
 	}
 }
 
-// clusterOf returns a cluster from a text such as "-Progressing/5m", which is away since an hour, or "+", which is staged.
+// clusterOf returns a cluster from a text such as "-Progressing/5m", which is away since an hour, "+", which is staged, or "Unrendered".
 func clusterOf(t *testing.T, text string) (c rollout.Cluster) {
 	t.Helper()
 	text, c.Away = strings.CutPrefix(text, "-")
 	text, c.Staged = strings.CutPrefix(text, "+")
 	if c.Away {
 		c.PresenceSince = now.Add(-time.Hour)
+	}
+	if text == "Unrendered" {
+		return rollout.Cluster{Status: rollout.Skip, Unrendered: true}
 	}
 	status, ago, _ := strings.Cut(text, "/")
 	for s := rollout.ToApply; s <= rollout.Skip; s++ {
