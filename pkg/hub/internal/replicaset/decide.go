@@ -18,7 +18,6 @@ import (
 	"github.com/workwire/workwire/pkg/hub/internal/clustersets"
 	"github.com/workwire/workwire/pkg/hub/internal/controller"
 	"github.com/workwire/workwire/pkg/hub/internal/rollout"
-	"github.com/workwire/workwire/pkg/runtime/compress"
 	"github.com/workwire/workwire/pkg/runtime/walltime"
 )
 
@@ -51,14 +50,12 @@ type input struct {
 	staged  *rollout.Staged
 	// overriding is what WorkOverrides make of the template for each cluster; nil if there are none.
 	overriding *overriding
-	// compared is which specs are the template, by [works.SpecKey].
-	compared map[compress.Data]bool
+	// compared is which specs of works are templates of the set; not used if there are overrides.
+	compared map[comparison]bool
 	// back is why clusters receive an earlier template, or will; empty if they do not.
 	back string
 	// hash is that of the template of the set, and held why no cluster gets it yet; empty if clusters do.
 	hash, held string
-	// abandoned reports whether a work has the template that the set has gone back from.
-	abandoned func(*workv1.ManifestWork) bool
 }
 
 // presence is the part of a ManagedCluster that a rollout depends on. The zero value is an
@@ -145,8 +142,7 @@ type placementRollout struct {
 
 // decide returns the plan for a set that is not being deleted.
 func decide(in input) plan {
-	in.compared = make(map[compress.Data]bool)
-	in.abandoned = abandonedTemplate(in)
+	in.compared = make(map[comparison]bool)
 	in.held = heldByPreview(in)
 	p := plan{status: *in.set.Status.DeepCopy(), revisions: in.revisions}
 	if p.invalid = validateNames(in.set); p.invalid != "" {
@@ -318,7 +314,7 @@ func (p *plan) planPlacement(in input, placement placement, r *placementRollout,
 // the set goes back from when it returns.
 func (p *plan) replaceAbandoned(in input, placement string, work *workv1.ManifestWork) {
 	presence := in.presence(work.Namespace)
-	if !presence.away || presence.refused || presence.outside || !in.abandoned(work) || in.hasTemplate(work) {
+	if !presence.away || presence.refused || presence.outside || !in.hasAbandoned(work) || in.hasTemplate(work) {
 		return
 	}
 	if set := in.setFor(work.Namespace); set != nil {
@@ -386,7 +382,7 @@ func (in input) clusterState(placement, name string, presence presence, works ma
 	cluster := rollout.StatusOf(work, current, in.now)
 	cluster.Away, cluster.PresenceSince = presence.away, presence.since
 	staged, at := rollout.StagedOf(work, cluster.Away, in.now)
-	cluster.Abandoned = (cluster.Away || staged) && !current && work != nil && in.abandoned(work)
+	cluster.Abandoned = (cluster.Away || staged) && !current && work != nil && in.hasAbandoned(work)
 	cluster.Staged = staged && (current || cluster.Abandoned)
 	switch {
 	case staged && current:

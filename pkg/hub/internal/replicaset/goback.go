@@ -14,9 +14,7 @@ import (
 	workwirev1alpha1 "github.com/workwire/workwire/pkg/apis/workwire/v1alpha1"
 	"github.com/workwire/workwire/pkg/hub/internal/controller"
 	"github.com/workwire/workwire/pkg/hub/internal/rollout"
-	"github.com/workwire/workwire/pkg/hub/internal/works"
 	"github.com/workwire/workwire/pkg/hub/revisions"
-	"github.com/workwire/workwire/pkg/runtime/compress"
 	"github.com/workwire/workwire/pkg/runtime/kube"
 )
 
@@ -117,20 +115,6 @@ func (c *Controller) storeRevisions(ctx context.Context, set *workv1alpha1.Manif
 		mapPatch("/metadata/annotations", latest.Annotations, wanted, removed)...)
 	_, err := c.jsonPatchSet(ctx, set, "annotate the proven revision of", patch)
 	return err
-}
-
-// abandonedTemplate returns the function that reports whether a work has the template that the set has gone back from.
-func abandonedTemplate(in input) func(*workv1.ManifestWork) bool {
-	if in.revisions.Served == 0 || in.own == nil {
-		return func(*workv1.ManifestWork) bool { return false }
-	}
-	if o := in.overriding; o != nil {
-		return func(work *workv1.ManifestWork) bool {
-			spec, err := o.renderOf(&in.own.Spec.ManifestWorkTemplate, work.Namespace)
-			return err == nil && sameSpec(&works.Unpack(work).Spec, spec)
-		}
-	}
-	return input{set: in.own, compared: make(map[compress.Data]bool)}.hasTemplate
 }
 
 // onFailure returns whether a set goes back when its rollout fails, and what is wrong with the annotation that says so.

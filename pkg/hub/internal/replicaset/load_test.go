@@ -3,13 +3,22 @@ package replicaset
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"testing"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 
+	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
+	clusterv1beta2 "github.com/workwire/workwire/pkg/apis/cluster/v1beta2"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
+	"github.com/workwire/workwire/pkg/client/clientset/versioned"
+	"github.com/workwire/workwire/pkg/hub/internal/clustersets"
+	"github.com/workwire/workwire/pkg/hub/internal/controller"
+	"github.com/workwire/workwire/pkg/hub/internal/rollout"
+	"github.com/workwire/workwire/pkg/hub/internal/works"
 	"github.com/workwire/workwire/test/kit"
 )
 
@@ -101,6 +110,78 @@ func BenchmarkDecide(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				if p := decide(s); len(p.changes) != test.start {
+					b.Fatalf("%d changes", len(p.changes))
+				}
+			}
+		})
+	}
+}
+
+// packed returns works as the cache of the hub holds them.
+func packed(t testing.TB, list []*workv1.ManifestWork) []*workv1.ManifestWork {
+	informers := controller.NewInformers(controller.InformersConfig{Client: versioned.NewForConfigOrDie(&rest.Config{}), Now: time.Now, Logger: slog.Default()})
+	cache, err := works.NewCache(informers, nil)
+	kit.NoError(t, err)
+	for i, work := range list {
+		cache.Created(work)
+		list[i], _ = cache.Latest(controller.KeyOf(work))
+		if works.SpecKey(list[i]) == "" {
+			t.Fatal("it is not packed")
+		}
+	}
+	return list
+}
+
+// overriddenInput returns what is to be decided about n clusters that have what the overrides make of the template for them. Half of the clusters of a
+// set that has gone back are away and not chosen.
+func overriddenInput(t testing.TB, n int, goneBack bool) input {
+	values := make(map[string]string)
+	var clusters, texts []string
+	for i := range n {
+		name := fmt.Sprintf("c%04d", i)
+		clusters, texts, values[name] = append(clusters, name), append(texts, name+":ok"), name
+	}
+	set, list := newSet("p"), worksOf("p", texts...)
+	for _, work := range list {
+		work.Spec = template(work.Namespace)
+	}
+	in := input{
+		set: set, works: packed(t, list), workByName: noWork, presence: present, cluster: noCluster, now: start, overriding: overridingOf(t, set, values),
+		reach: clustersets.ReachOf(&clusterv1beta2.ManagedClusterSet{}),
+	}
+	if goneBack {
+		in.own, in.revisions = set.DeepCopy(), rollout.Revisions{Own: 2, Proven: 1, Served: 1}
+		manifests := &in.own.Spec.ManifestWorkTemplate.Workload.Manifests
+		*manifests = append(*manifests, template("x").Workload.Manifests...)
+		clusters = clusters[:n/2]
+		away := func(name string) bool { return name > clusters[len(clusters)-1] }
+		in.presence = func(name string) presence { return presence{away: away(name)} }
+		in.cluster = func(name string) (*clusterv1.ManagedCluster, bool) {
+			return managed(name, !away(name), tainted(clusterv1.ManagedClusterTaintUnreachable)), true
+		}
+	}
+	object, decisions := placementOf("p", clusters)
+	in.placements = []placement{{&set.Spec.PlacementRefs[0], object, decisions}}
+	return in
+}
+
+// decideAgain brings what the overrides make of the template up to date, and decides.
+func decideAgain(t testing.TB, in input) plan {
+	in.overriding.renew(in.set, in.revisions.Served)
+	if !in.overriding.renderAll(in.placements, time.Now().Add(time.Hour)) {
+		t.Fatal("not all are rendered")
+	}
+	return decide(in)
+}
+
+func BenchmarkDecideOverridden(b *testing.B) {
+	for name, goneBack := range map[string]bool{"all have it": false, "gone back": true} {
+		b.Run(name, func(b *testing.B) {
+			in := overriddenInput(b, 1000, goneBack)
+			decideAgain(b, in) // which renders all
+			b.ReportAllocs()
+			for b.Loop() {
+				if p := decideAgain(b, in); len(p.changes) != 0 {
 					b.Fatalf("%d changes", len(p.changes))
 				}
 			}

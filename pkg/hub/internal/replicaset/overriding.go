@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -19,10 +18,8 @@ import (
 	workwirev1alpha1 "github.com/workwire/workwire/pkg/apis/workwire/v1alpha1"
 	"github.com/workwire/workwire/pkg/hub/internal/controller"
 	"github.com/workwire/workwire/pkg/hub/internal/watchedvalues"
-	"github.com/workwire/workwire/pkg/hub/internal/works"
 	"github.com/workwire/workwire/pkg/hub/previews"
 	"github.com/workwire/workwire/pkg/overrides"
-	"github.com/workwire/workwire/pkg/runtime/compress"
 	"github.com/workwire/workwire/pkg/workstate/condition"
 )
 
@@ -51,11 +48,6 @@ type overriding struct {
 	watcher       *watchedvalues.Watcher
 	cluster       func(name string) (*clusterv1.ManagedCluster, bool)
 	clusters      map[string]*rendering
-	// last is the last rendered spec: the one that is compared next.
-	last struct {
-		cluster string
-		spec    *workv1.ManifestWorkSpec
-	}
 }
 
 // overrideVersion identifies what a WorkOverride says.
@@ -66,9 +58,10 @@ type overrideVersion struct {
 
 // rendering is the result for one cluster.
 type rendering struct {
-	of      *clusterv1.ManagedCluster // as it was
-	err     error
-	current map[compress.Data]bool // whether works have the result, by [works.SpecKey]
+	of       *clusterv1.ManagedCluster // as it was
+	err      error
+	compared map[comparison]bool // as of the input
+	asked    bool                // since renderAll
 }
 
 func indexSet(object any) ([]string, error) {
@@ -162,23 +155,25 @@ func (o *overriding) renew(set *workv1alpha1.ManifestWorkReplicaSet, served int6
 		o.clusters = make(map[string]*rendering)
 	}
 	o.set, o.served = set, served
-	o.last.spec = nil
 }
 
-// renderAll renders for all chosen clusters until a time, and forgets those that are not chosen. It reports whether it has finished.
+// renderAll renders for all chosen clusters until a time, and forgets those that are not chosen, and that the last decision did not ask about.
+// It reports whether it has finished.
 func (o *overriding) renderAll(placements []placement, until time.Time) bool {
-	chosen := make(map[string]bool)
 	for _, placement := range placements {
 		for _, decision := range placement.decisions {
 			for _, d := range decision.Status.Decisions {
-				chosen[d.ClusterName] = true
 				if o.of(d.ClusterName); time.Now().After(until) {
 					return false
 				}
 			}
 		}
 	}
-	maps.DeleteFunc(o.clusters, func(name string, _ *rendering) bool { return !chosen[name] })
+	maps.DeleteFunc(o.clusters, func(_ string, r *rendering) bool {
+		asked := r.asked
+		r.asked = false
+		return !asked
+	})
 	return true
 }
 
@@ -187,11 +182,11 @@ func (o *overriding) of(name string) *rendering {
 	cluster := o.clusterOf(name)
 	known := o.clusters[name]
 	if known != nil && (known.of == cluster || overrides.SameCluster(known.of, cluster)) {
-		known.of = cluster
+		known.of, known.asked = cluster, true
 		return known
 	}
-	_, err := o.render(name)
-	known = &rendering{of: cluster, err: err}
+	_, err := o.render(&o.set.Spec.ManifestWorkTemplate, name)
+	known = &rendering{of: cluster, err: err, compared: make(map[comparison]bool, 1), asked: true}
 	o.clusters[name] = known
 	return known
 }
@@ -204,39 +199,9 @@ func (o *overriding) clusterOf(name string) *clusterv1.ManagedCluster {
 	return &clusterv1.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: name}}
 }
 
-// render returns the spec of the work of a cluster.
-func (o *overriding) render(name string) (*workv1.ManifestWorkSpec, error) {
-	if o.last.spec != nil && o.last.cluster == name {
-		return o.last.spec, nil
-	}
-	spec, err := o.renderOf(&o.set.Spec.ManifestWorkTemplate, name)
-	o.last.cluster, o.last.spec = name, spec
-	return spec, err
-}
-
-// renderOf returns what the overrides make of a template for a cluster.
-func (o *overriding) renderOf(template *workv1.ManifestWorkSpec, name string) (*workv1.ManifestWorkSpec, error) {
+// render returns what the overrides make of a template for a cluster.
+func (o *overriding) render(template *workv1.ManifestWorkSpec, name string) (*workv1.ManifestWorkSpec, error) {
 	return o.rules.Render(template, o.clusterOf(name), o.value)
-}
-
-// has reports whether a work has the spec of its cluster.
-func (o *overriding) has(work *workv1.ManifestWork) bool {
-	known, key := o.of(work.Namespace), works.SpecKey(work)
-	if known.err != nil || !apiequality.Semantic.DeepEqual(work.Spec.DeleteOption, o.set.Spec.ManifestWorkTemplate.DeleteOption) {
-		return false
-	}
-	if same, compared := known.current[key]; compared {
-		return same
-	}
-	spec, err := o.render(work.Namespace)
-	same := err == nil && sameSpec(&works.Unpack(work).Spec, spec)
-	if key != "" {
-		if known.current == nil || len(known.current) == maxCompared {
-			known.current = make(map[compress.Data]bool, 1)
-		}
-		known.current[key] = same
-	}
-	return same
 }
 
 // fails reports whether the spec of a cluster cannot be rendered. Then nothing reaches the cluster.
@@ -247,7 +212,7 @@ func (in input) setFor(cluster string) *workv1alpha1.ManifestWorkReplicaSet {
 	if in.overriding == nil {
 		return in.set
 	}
-	spec, err := in.overriding.render(cluster)
+	spec, err := in.overriding.render(&in.set.Spec.ManifestWorkTemplate, cluster)
 	if err != nil {
 		return nil
 	}

@@ -31,7 +31,7 @@ import (
 const byValue = `[{name: values, patches: [{target: {kind: ConfigMap}, json: [{op: replace, path: /data/value, expression: cluster.labels.value}]}]}]`
 
 // newOverride returns a WorkOverride of a set with these rules, in YAML.
-func newOverride(t *testing.T, set, rules string) *workwirev1alpha1.WorkOverride {
+func newOverride(t testing.TB, set, rules string) *workwirev1alpha1.WorkOverride {
 	t.Helper()
 	o := &workwirev1alpha1.WorkOverride{ObjectMeta: metav1.ObjectMeta{Name: "values"}, Spec: workwirev1alpha1.WorkOverrideSpec{ReplicaSet: set}}
 	kit.NoError(t, yaml.UnmarshalStrict([]byte(rules), &o.Spec.Rules))
@@ -39,7 +39,7 @@ func newOverride(t *testing.T, set, rules string) *workwirev1alpha1.WorkOverride
 }
 
 // overridingOf returns the overriding of set by byValue, with clusters that have these labels "value".
-func overridingOf(t *testing.T, set *workv1alpha1.ManifestWorkReplicaSet, values map[string]string) *overriding {
+func overridingOf(t testing.TB, set *workv1alpha1.ManifestWorkReplicaSet, values map[string]string) *overriding {
 	t.Helper()
 	compiler, err := overrides.NewCompiler()
 	kit.NoError(t, err)
@@ -194,13 +194,12 @@ func TestAbandonedOverridden(t *testing.T) {
 	own.Spec.ManifestWorkTemplate = template("3")
 	own.Spec.ManifestWorkTemplate.Workload.Manifests = append(own.Spec.ManifestWorkTemplate.Workload.Manifests, served.Spec.ManifestWorkTemplate.Workload.Manifests...)
 	in := input{set: served, own: own, revisions: rollout.Revisions{Own: 2, Proven: 1, Served: 1}, overriding: overridingOf(t, served, map[string]string{"c1": "a"})}
-	spec, err := in.overriding.renderOf(&own.Spec.ManifestWorkTemplate, "c1")
+	spec, err := in.overriding.render(&own.Spec.ManifestWorkTemplate, "c1")
 	kit.NoError(t, err)
 	works := worksOf("p", "c1:old", "c1:old")
 	works[0].Spec = *spec
-	abandoned := abandonedTemplate(in)
-	if !abandoned(works[0]) || abandoned(works[1]) || in.hasTemplate(works[0]) {
-		t.Errorf("abandoned: %v, %v", abandoned(works[0]), abandoned(works[1]))
+	if !in.hasAbandoned(works[0]) || in.hasAbandoned(works[1]) || in.hasTemplate(works[0]) {
+		t.Errorf("abandoned: %v, %v", in.hasAbandoned(works[0]), in.hasAbandoned(works[1]))
 	}
 	in.overriding.renew(served, 1)
 	if len(in.overriding.clusters) > 0 {
@@ -276,6 +275,20 @@ func TestRenderAll(t *testing.T) {
 	object, decisions = placementOf("p", []string{"c2"})
 	if !o.renderAll([]placement{{object: object, decisions: decisions}}, time.Now().Add(time.Hour)) || len(o.clusters) != 1 {
 		t.Errorf("%v", o.clusters)
+	}
+}
+
+// TestRenderedOnce: nothing is rendered again that has not changed, also of a set that has gone back and has works of clusters that are away
+// and not chosen.
+func TestRenderedOnce(t *testing.T) {
+	for _, goneBack := range []bool{false, true} {
+		in := overriddenInput(t, 4, goneBack)
+		for range 3 {
+			if p := decideAgain(t, in); len(p.changes) > 0 {
+				t.Errorf("gone back %t: %q", goneBack, describe(p.changes))
+			}
+			in.overriding.rules = nil // whoever renders panics
+		}
 	}
 }
 

@@ -8,26 +8,48 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
 	"github.com/workwire/workwire/pkg/hub/internal/works"
+	"github.com/workwire/workwire/pkg/runtime/compress"
 )
 
-// hasTemplate reports whether work has the template of the set, or what overrides make of it. Of works that have one spec, one is
-// unpacked.
-func (in input) hasTemplate(work *workv1.ManifestWork) bool {
-	if in.overriding != nil {
-		return in.overriding.has(work)
-	}
-	template, key := &in.set.Spec.ManifestWorkTemplate, works.SpecKey(work)
-	if key == "" {
-		return sameSpec(&work.Spec, template)
-	}
+// comparison is of a spec of works, by [works.SpecKey], with a template.
+type comparison struct {
+	spec      compress.Data
+	abandoned bool // the one that the set has gone back from
+}
+
+// hasTemplate reports whether work has the template that clusters receive, or what overrides make of it.
+func (in input) hasTemplate(work *workv1.ManifestWork) bool { return in.has(work, in.set, false) }
+
+// hasAbandoned reports whether work has the template that the set has gone back from, or what overrides make of it.
+func (in input) hasAbandoned(work *workv1.ManifestWork) bool {
+	return in.revisions.Served != 0 && in.own != nil && in.has(work, in.own, true)
+}
+
+// has reports whether work has the template of a set, or what overrides make of it. Of works that have one spec, one is unpacked, and
+// the template is rendered for it.
+func (in input) has(work *workv1.ManifestWork, set *workv1alpha1.ManifestWorkReplicaSet, abandoned bool) bool {
+	template, compared, c := &set.Spec.ManifestWorkTemplate, in.compared, comparison{works.SpecKey(work), abandoned}
 	if !apiequality.Semantic.DeepEqual(work.Spec.DeleteOption, template.DeleteOption) { // not part of the key
 		return false
 	}
-	same, known := in.compared[key]
-	if !known {
-		same = sameSpec(&works.Unpack(work).Spec, template)
-		in.compared[key] = same
+	if in.overriding != nil {
+		compared = in.overriding.of(work.Namespace).compared
+	}
+	if same, known := compared[c]; known {
+		return same
+	}
+	var err error
+	if in.overriding != nil {
+		template, err = in.overriding.render(template, work.Namespace)
+	}
+	same := err == nil && sameSpec(&works.Unpack(work).Spec, template)
+	if in.overriding != nil && len(compared) >= maxCompared {
+		clear(compared)
+	}
+	if c.spec != "" {
+		compared[c] = same
 	}
 	return same
 }
