@@ -234,6 +234,7 @@ func observe(in input, placement placement, works map[string]*workv1.ManifestWor
 	r := placementRollout{
 		placement: placement.ref.Name, selected: int(placement.object.Status.NumberOfSelectedClusters),
 		decisionGroups: len(placement.object.Status.DecisionGroups), clusters: make(map[rollout.Status]int),
+		testing: make(map[string]string), failedTests: make(map[string]string),
 	}
 	var errStrategy error
 	r.groups, r.errGroups = rollout.GroupsOf(placement.object, placement.decisions)
@@ -294,7 +295,7 @@ func (p *plan) planPlacement(in input, placement placement, r *placementRollout,
 		switch {
 		case isChosen && work.DeletionTimestamp != nil:
 		case isChosen:
-			if change, changed := labelChange(work, metadata.unstarted(work, unknown && !held, in.now)); changed && !r.isOutside(cluster) {
+			if change, changed := labelChange(work, metadata.unstarted(work, unknown && !held, in.now)); changed && !in.presence(cluster).outside {
 				p.changes = append(p.changes, change)
 			}
 		case absent[cluster]:
@@ -360,12 +361,6 @@ func (r *placementRollout) observe(in input, works map[string]*workv1.ManifestWo
 	r.chosen = len(chosen)
 	slices.Sort(r.outside)
 	return chosen
-}
-
-// isOutside reports whether the namespace of the set may not reach a chosen cluster.
-func (r *placementRollout) isOutside(cluster string) bool {
-	_, found := slices.BinarySearch(r.outside, cluster)
-	return found
 }
 
 // clusterState returns the state of a chosen cluster, and whether it has the template. It assigns a

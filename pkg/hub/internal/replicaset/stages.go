@@ -132,9 +132,6 @@ func (r *placementRollout) test(in input, name string, state rollout.Cluster, wo
 	if in.staging == nil || in.revisions.Served != 0 || state.Status != rollout.Succeeded {
 		return state
 	}
-	if r.testing == nil {
-		r.testing = make(map[string]string)
-	}
 	tested := state
 	tested.Status, tested.Since = rollout.Progressing, time.Time{} // the deadline of the strategy does not count here
 	failures, ran := in.staging.run(work, in.staging.plan.StageOf(in.site(name).Labels))
@@ -155,9 +152,6 @@ func (r *placementRollout) test(in input, name string, state rollout.Cluster, wo
 		case tested.Status != rollout.Failed || end.Before(tested.Since):
 			tested.Status, tested.Since = rollout.Failed, end
 			r.testing[name] = fmt.Sprintf("%s, %s after the cluster had succeeded", f.Message, f.Timeout)
-			if r.failedTests == nil {
-				r.failedTests = make(map[string]string)
-			}
 			r.failedTests[name] = f.Name
 		}
 	}

@@ -48,7 +48,8 @@ func (r *placementRollout) count(cluster rollout.Cluster, work *workv1.ManifestW
 func summarize(status *workv1alpha1.ManifestWorkReplicaSetStatus, rollouts []placementRollout, in input) {
 	status.Summary = workv1alpha1.ManifestWorkReplicaSetSummary{}
 	status.PlacementsSummary = make([]workv1alpha1.PlacementSummary, 0, len(rollouts))
-	var selected, chosen, succeeded int
+	n := countProgress(rollouts)
+	status.SelectedClusters = 0
 	var errs, invalid []error
 	for _, r := range rollouts {
 		status.PlacementsSummary = append(status.PlacementsSummary, workv1alpha1.PlacementSummary{
@@ -61,14 +62,11 @@ func summarize(status *workv1alpha1.ManifestWorkReplicaSetStatus, rollouts []pla
 		status.Summary.Available += r.summary.Available
 		status.Summary.Progressing += r.summary.Progressing
 		status.Summary.Degraded += r.summary.Degraded
-		selected += r.selected
-		chosen += r.chosen
-		succeeded += r.clusters[rollout.Succeeded]
+		status.SelectedClusters += r.selected
 		errs, invalid = append(errs, r.err, outsideError(r)), append(invalid, r.err)
 	}
-	status.SelectedClusters = selected
 	err := errors.Join(errs...)
-	complete, held := err == nil && selected == succeeded, ""
+	complete, held := err == nil && status.SelectedClusters == n.succeeded, ""
 	switch {
 	case workv1.IsPaused(in.set):
 		held = pausedText
@@ -76,9 +74,9 @@ func summarize(status *workv1alpha1.ManifestWorkReplicaSetStatus, rollouts []pla
 		held = in.held
 	}
 	set := conditionSetter(status, in.now)
-	set(verified(chosen, err))
+	set(verified(n.chosen, err))
 	set(rolledOut(complete && in.back == "", joinTexts(stoppedMessage(rollouts), in.back, in.unwritten, waitingMessage(rollouts), held)))
-	set(applied(status.Summary, chosen))
+	set(applied(status.Summary, n.chosen))
 	setProgress(status, in, rollouts, complete, errors.Join(invalid...))
 }
 

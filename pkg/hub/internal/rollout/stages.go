@@ -114,7 +114,8 @@ func (h Hold) String() string {
 // strategy of a placement decides as if the placement had selected the clusters of the stage: percentages are of these.
 // It takes O(n log n) for n clusters and does not modify its arguments.
 func (p *Plan) Decide(s Situation) Staged {
-	g := gate{Plan: p, Situation: s, openings: newOpenings(p.windows, s.Now), deciders: make([]decider, len(s.Targets))}
+	g := gate{Plan: p, Situation: s, openings: newOpenings(p.windows, s.Now), deciders: make([]decider, len(s.Targets)), later: make(map[string]Window)}
+	g.staged.Later = make(map[string]Window)
 	for i, t := range s.Targets {
 		g.deciders[i] = decider{Strategy: t.Strategy, now: s.Now}
 	}
@@ -269,9 +270,6 @@ func (g *gate) stage(starting []string, status *StageStatus) (opens time.Time) {
 			continue
 		}
 		status.Staged, opens = status.Staged+1, Earlier(opens, w.Start)
-		if g.staged.Later == nil {
-			g.staged.Later = make(map[string]Window)
-		}
 		g.staged.Later[name] = w
 		g.staged.OpenUntil = Earlier(g.staged.OpenUntil, w.End)
 	}
@@ -344,9 +342,6 @@ func (g *gate) holdOutside(parts []part, entry Hold, apart bool) (windows Hold) 
 		w, ok, again := g.staging(state, g.Site(name), g.Now)
 		g.changeAt = Earlier(g.changeAt, again)
 		if ok {
-			if g.later == nil {
-				g.later = make(map[string]Window)
-			}
 			g.later[name] = w
 			return false
 		}
