@@ -156,6 +156,10 @@ func TestDecideStaged(t *testing.T) {
 				rollback(in)
 			},
 		},
+		"complete, and the last stage soaks": {
+			plan: `stages: [{name: all, soak: 10m}]`, works: "c1:ok c2:ok", after: time.Minute, want: "False Complete", requeue: 9 * time.Minute,
+			staged: "False Soaking all: 2 of 2 clusters succeeded; soaks until 2026-01-02T03:14:05Z",
+		},
 		"the way back": {
 			plan: stages, works: "c1:old c2:new", changes: "update c2", want: "True RollingBack",
 			staged: "False RollingBack the way back to an earlier template runs through no stages, windows and freezes",
