@@ -94,7 +94,7 @@ func (c *Controller) inTurn(ctx context.Context, uid types.UID, write func(*work
 	}
 	defer place.Leave()
 	if work, known = c.latest(uid); known {
-		place.Write(func() (wrote bool) { wrote, err = write(work); return wrote })
+		place.Write(func() (wrote bool) { wrote, err = write(work); return wrote && err == nil })
 	}
 	return known, err
 }
