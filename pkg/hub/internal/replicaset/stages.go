@@ -270,18 +270,18 @@ func (p *plan) decideStages(in input) *rollout.Staged {
 
 // setStaged sets the condition Staged; a set without a RolloutPlan has none.
 func setStaged(status *workv1alpha1.ManifestWorkReplicaSetStatus, in input, rollouts []placementRollout) {
+	progressing := meta.FindStatusCondition(status.Conditions, workv1alpha1.ManifestWorkReplicaSetConditionProgressing).Reason
 	c := metav1.Condition{
-		Type: workv1alpha1.ManifestWorkReplicaSetConditionStaged, Status: metav1.ConditionFalse, Reason: workv1alpha1.ReasonRollingOut,
-		ObservedGeneration: in.set.Generation,
+		Type: workv1alpha1.ManifestWorkReplicaSetConditionStaged, Status: metav1.ConditionFalse, Reason: progressing, ObservedGeneration: in.set.Generation,
 	}
 	switch {
 	case in.staging == nil:
 		meta.RemoveStatusCondition(&status.Conditions, c.Type)
 		return
 	case in.revisions.Served != 0:
-		c.Reason, c.Message = workv1alpha1.ReasonRollingBack, "the way back to an earlier template runs through no stages, windows and freezes"
+		c.Message = "the way back to an earlier template runs through no stages, windows and freezes"
 	case in.staged == nil:
-		c.Reason, c.Message = workv1alpha1.ReasonInvalid, "nothing starts while a placement is invalid"
+		c.Message = "nothing starts while a placement is invalid"
 	default:
 		why := ""
 		switch {
@@ -296,16 +296,16 @@ func setStaged(status *workv1alpha1.ManifestWorkReplicaSetStatus, in input, roll
 			lines, complete = append(lines, stageLine(stage, why)), complete && stage.Complete && stage.Unrendered == 0
 		}
 		c.Message = strings.Join(lines, "\n")
-		progressing := meta.FindStatusCondition(status.Conditions, workv1alpha1.ManifestWorkReplicaSetConditionProgressing).Reason
 		switch invalid := in.staging.plan.WhyClosed(); {
 		case invalid != "":
 			c.Reason, c.Message = workv1alpha1.ReasonInvalidPlan, invalid
 		case complete:
 			c.Status, c.Reason = metav1.ConditionTrue, workv1alpha1.ReasonComplete
-		case progressing != workv1alpha1.ReasonComplete: // which does not wait for the last stage to soak
-			c.Reason = progressing
+		case progressing != workv1alpha1.ReasonComplete:
 		case in.staged.Hold.Reason != "":
 			c.Reason = string(in.staged.Hold.Reason)
+		default: // Progressing does not wait for the last stage to soak
+			c.Reason = workv1alpha1.ReasonRollingOut
 		}
 	}
 	conditionSetter(status, in.now)(c)
