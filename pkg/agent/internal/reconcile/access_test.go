@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"errors"
+	"log/slog"
 	"net/http"
 	"testing"
 	"time"
@@ -65,11 +66,11 @@ func TestWithheldIsNotUsed(t *testing.T) {
 func TestDeniedWritesWait(t *testing.T) {
 	for requests, waits := range []bool{false, true} {
 		rec := &reconciliation{
-			entry: &entry{}, waiting: make([]bool, 1),
+			entry: &entry{}, logger: slog.New(slog.DiscardHandler), manifests: make([]strategy.Manifest, 1),
 			outcomes: []apply.Outcome{{Err: &executor.DeniedError{Verb: "update"}, Requests: requests}},
 		}
-		rec.rememberRefused(time.Now())
-		if got := rec.history().refused[0] != nil; got != waits {
+		rec.noteFailure(0, time.Now())
+		if got := rec.history().failures[0].wait(time.Now()) > 0; got != waits {
 			t.Errorf("%d requests: it waits %t, want %t", requests, got, waits)
 		}
 	}

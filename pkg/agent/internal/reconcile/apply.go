@@ -115,7 +115,7 @@ func (r *Reconciler) applyManifests(ctx context.Context, rec *reconciliation) er
 	}
 	amw := rec.amw
 	r.noteRefusals(rec)
-	rec.repeatRefused()
+	rec.repeatFailed()
 	r.readDenied(ctx, rec, time.Now())
 	rec.removals = newRemovals(len(rec.dropped))
 	h := rec.history()

@@ -1,14 +1,8 @@
 package reconcile
 
 import (
-	"errors"
 	"testing"
 	"time"
-
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-
-	"github.com/workwire/workwire/pkg/agent/internal/object"
-	"github.com/workwire/workwire/pkg/agent/internal/strategy/apply"
 )
 
 func TestRetryDelay(t *testing.T) {
@@ -33,34 +27,5 @@ func TestRetryDelay(t *testing.T) {
 	}
 	if attempts != 9 {
 		t.Errorf("%d attempts in the first minute", attempts)
-	}
-}
-
-func TestRefusalWaits(t *testing.T) {
-	now := time.Now()
-	live := &unstructured.Unstructured{Object: map[string]any{}}
-	present, absent := object.Live{State: object.Present, Object: live}, object.Live{State: object.Absent}
-	waits := backoff{failures: 4}.failed(now)
-	if waits.failures != 5 || waits.wait(now) != 810*time.Millisecond || waits.wait(now.Add(time.Second)) > 0 {
-		t.Errorf("%+v", waits)
-	}
-	for name, test := range map[string]struct {
-		before *unstructured.Unstructured
-		now    object.Live
-		want   bool
-	}{
-		"there before and now":      {live, present, true},
-		"there before, not known":   {live, object.Live{}, true},
-		"there before, gone now":    {live, absent, false},
-		"never there":               {nil, absent, true},
-		"not there before, but now": {nil, present, true},
-	} {
-		refused := refusal{backoff: waits, outcome: apply.Outcome{Err: errors.New("no"), Live: test.before}}
-		if got := refused.waits(test.now, now) > 0; got != test.want {
-			t.Errorf("%s: waits %t", name, got)
-		}
-		if refused.waits(test.now, now.Add(time.Second)) > 0 {
-			t.Errorf("%s: waits for too long", name)
-		}
 	}
 }

@@ -1,37 +1,79 @@
 package reconcile
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
 	"time"
 
+	"github.com/workwire/workwire/pkg/agent/internal/object"
+	"github.com/workwire/workwire/pkg/agent/internal/strategy/apply"
 	"github.com/workwire/workwire/pkg/runtime/logging"
 )
 
-// logManifestFailure logs why manifest i was not applied, unless that was logged before and is
-// still so.
-func (rec *reconciliation) logManifestFailure(i int, err error, now time.Time) {
-	h := rec.history()
-	if h.logged == nil {
-		h.logged = map[int]*logging.Repeated{}
+// failure is a manifest that could not be applied, and when to try again. Events about other
+// objects of the work, or about the same one, do not bring the next attempt forward.
+type failure struct {
+	backoff
+	outcome apply.Outcome // of the last attempt
+	logged  logging.Repeated
+}
+
+// waits returns how long a failed manifest has to wait, given its object as it is now. It does not
+// wait any longer if the object is gone, for whose end it may have waited.
+func (f *failure) waits(live object.Live, now time.Time) time.Duration {
+	if f.outcome.Live != nil && live.State == object.Absent {
+		return 0
 	}
-	before := h.logged[i]
-	if before == nil {
-		before = &logging.Repeated{}
-		h.logged[i] = before
+	return f.wait(now)
+}
+
+// awaitFailed sets which manifests wait for their next attempt, and requeues the work for it.
+func (rec *reconciliation) awaitFailed(now time.Time) {
+	rec.waiting = make([]bool, len(rec.manifests))
+	if rec.changed || rec.backoff {
+		return
 	}
-	if log, notLogged := before.Failed(err.Error(), now); log {
-		m := &rec.manifests[i]
-		rec.logger.Warn("applying a manifest failed, retrying", "manifest", i, "kind", m.Meta.Kind, "object", m.Ref,
-			"notLogged", notLogged, "error", err)
+	for i, failed := range rec.history().failures {
+		if wait := failed.waits(rec.observed[i].live, now); wait > 0 {
+			rec.waiting[i] = true
+			rec.requeueWithin(wait)
+		}
 	}
 }
 
-// noteApplied ends the series of failures of manifest i.
-func (h *history) noteApplied(i int) {
-	if delete(h.logged, i); len(h.logged) == 0 {
-		h.logged = nil
+// repeatFailed gives each manifest that waits the outcome of its last attempt.
+func (rec *reconciliation) repeatFailed() {
+	for i, waits := range rec.waiting {
+		if waits {
+			live := rec.outcomes[i].Live
+			rec.outcomes[i] = rec.history().failures[i].outcome
+			rec.outcomes[i].Live = cmp.Or(live, rec.outcomes[i].Live)
+		}
+	}
+}
+
+// noteFailure keeps why manifest i could not be applied, and when to try again, unless repairs have to wait. It logs that, unless
+// it was logged before and is still so.
+func (rec *reconciliation) noteFailure(i int, now time.Time) {
+	h, m, outcome := rec.history(), &rec.manifests[i], rec.outcomes[i]
+	if h.failures == nil {
+		h.failures = map[int]*failure{}
+	}
+	f := cmp.Or(h.failures[i], &failure{})
+	h.failures[i] = f
+	if log, notLogged := f.logged.Failed(outcome.Err.Error(), now); log {
+		rec.logger.Warn("applying a manifest failed, retrying", "manifest", i, "kind", m.Meta.Kind, "object", m.Ref,
+			"notLogged", notLogged, "error", outcome.Err)
+	}
+	switch {
+	case rec.backoff:
+	case unmoved(outcome.Err) && outcome.Requests == 0: // a denial without a request costs nothing
+		f.backoff, f.outcome = backoff{}, apply.Outcome{Err: outcome.Err}
+	default:
+		f.backoff, f.outcome = f.failed(now), outcome
+		f.outcome.Requests = 0
 	}
 }
 

@@ -6,7 +6,12 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/workwire/workwire/pkg/agent/internal/inbox"
 	"github.com/workwire/workwire/pkg/agent/internal/object"
+	"github.com/workwire/workwire/pkg/agent/internal/strategy"
+	"github.com/workwire/workwire/pkg/agent/internal/strategy/apply"
 	"github.com/workwire/workwire/test/kit"
 )
 
@@ -57,5 +62,81 @@ func TestFailuresAreLoggedOnce(t *testing.T) {
 	h.logFailure(log.Logger(), loggedError{errors.New("c")}, now)
 	if lines := log.Lines("reconcile failed"); len(lines) != 3 || !h.isZero() {
 		t.Errorf("%d lines after an error that was logged elsewhere; history %+v", len(lines), h)
+	}
+}
+
+func TestFailureWaits(t *testing.T) {
+	now := time.Now()
+	live := &unstructured.Unstructured{Object: map[string]any{}}
+	present, absent := object.Live{State: object.Present, Object: live}, object.Live{State: object.Absent}
+	waits := backoff{failures: 4}.failed(now)
+	if waits.failures != 5 || waits.wait(now) != 810*time.Millisecond || waits.wait(now.Add(time.Second)) > 0 {
+		t.Errorf("%+v", waits)
+	}
+	for name, test := range map[string]struct {
+		before *unstructured.Unstructured
+		now    object.Live
+		want   bool
+	}{
+		"there before and now":      {live, present, true},
+		"there before, not known":   {live, object.Live{}, true},
+		"there before, gone now":    {live, absent, false},
+		"never there":               {nil, absent, true},
+		"not there before, but now": {nil, present, true},
+	} {
+		failed := failure{backoff: waits, outcome: apply.Outcome{Err: errors.New("no"), Live: test.before}}
+		if got := failed.waits(test.now, now) > 0; got != test.want {
+			t.Errorf("%s: waits %t", name, got)
+		}
+		if failed.waits(test.now, now.Add(time.Second)) > 0 {
+			t.Errorf("%s: waits for too long", name)
+		}
+	}
+}
+
+// TestFailuresOfManifests: what failed waits longer each time, keeps its error while repairs wait, and is forgotten once it is applied.
+func TestFailuresOfManifests(t *testing.T) {
+	log := &kit.Log{}
+	r, e, now := &Reconciler{metrics: newMetrics(nil, NewTable())}, &entry{}, time.Now()
+	reconcile := func(outcome apply.Outcome, repairsWait bool) *reconciliation {
+		rec := &reconciliation{
+			entry: e, work: &inbox.Entry{}, logger: log.Logger(), manifests: make([]strategy.Manifest, 1), observed: make([]observed, 1), backoff: repairsWait,
+			outcomes: []apply.Outcome{outcome},
+		}
+		rec.last = newLastApplied(&e.history, rec.work, nil, nil)
+		rec.awaitFailed(now)
+		rec.repeatFailed()
+		r.noteOutcomes(rec, now)
+		return rec
+	}
+	no := errors.New("no")
+	for _, step := range []struct {
+		name        string
+		after       time.Duration
+		outcome     apply.Outcome
+		repairsWait bool
+		waited      bool
+		err         error
+		failures    int
+	}{
+		{"fails", 0, apply.Outcome{Err: no}, false, false, no, 1},
+		{"waits", 9 * time.Millisecond, apply.Outcome{Action: apply.Left}, false, true, no, 1},
+		{"fails again", time.Millisecond, apply.Outcome{Err: no}, false, false, no, 2},
+		{"waits longer", 29 * time.Millisecond, apply.Outcome{Action: apply.Left}, false, true, no, 2},
+		{"repairs wait", time.Millisecond, apply.Outcome{Action: apply.Left}, true, false, no, 2},
+		{"is applied", 0, apply.Outcome{Action: apply.Unchanged}, false, false, nil, 0},
+	} {
+		now = now.Add(step.after)
+		rec := reconcile(step.outcome, step.repairsWait)
+		failures := 0
+		if f := e.history.failures[0]; f != nil {
+			failures = f.failures
+		}
+		if err := rec.applyError(0); !errors.Is(err, step.err) || rec.waiting[0] != step.waited || failures != step.failures {
+			t.Errorf("%s: error %v, waited %t, %d failures", step.name, err, rec.waiting[0], failures)
+		}
+	}
+	if lines := log.Lines("applying a manifest failed"); len(lines) != 1 || !e.history.isZero() {
+		t.Errorf("%d lines, want 1: %s; history %+v", len(lines), log, e.history)
 	}
 }

@@ -21,19 +21,15 @@ type history struct {
 	// applied maps each object to the work whose spec it was last applied from. Nil means spec, for
 	// all of its manifests. See lastApplied.
 	applied map[object.Ref]*inbox.Entry
-	// errs are the errors of the manifests of spec when they were last applied.
-	errs []error
-	// logged holds what was logged about manifests of spec that could not be applied, by index;
-	// failing, what was logged about the other failures of a reconcile.
-	logged  map[int]*logging.Repeated
-	failing logging.Repeated
+	// failures holds the manifests of spec that could not be applied, by index; failing, what was
+	// logged about the other failures of a reconcile.
+	failures map[int]*failure
+	failing  logging.Repeated
 	// pods holds what is known of the pods of workloads that are not ready.
 	pods map[object.Ref]pods.Known
 	// warnings holds what the last writes of manifests were warned of.
 	warnings map[warned][]string
 	repairs  repairs
-	// refused holds the manifests of spec that could not be applied, by index.
-	refused map[int]*refusal
 	// deniedReads holds the objects of manifests that the executor may get and not write, by index.
 	deniedReads map[int]deniedRead
 	// removals holds what became of the objects that were to be removed since spec, or the deletion of the AppliedManifestWork
@@ -51,15 +47,15 @@ type history struct {
 }
 
 func (h *history) isZero() bool {
-	return h.spec == nil && h.applied == nil && h.errs == nil && h.logged == nil && !h.failing.Failing() && h.warnings == nil && h.pods == nil &&
-		h.repairs.count == 0 && h.repairs.objects == nil && h.refused == nil && h.deniedReads == nil && h.removals == nil &&
+	return h.spec == nil && h.applied == nil && h.failures == nil && !h.failing.Failing() && h.warnings == nil && h.pods == nil &&
+		h.repairs.count == 0 && h.repairs.objects == nil && h.deniedReads == nil && h.removals == nil &&
 		h.expressions.of == nil && h.digest.of == nil && h.cycle == "" &&
 		h.marks.failures == 0
 }
 
 // reset forgets everything that is about the manifests of the spec before.
 func (h *history) reset() {
-	h.errs, h.logged, h.refused, h.repairs = nil, nil, nil, repairs{last: h.repairs.last}
+	h.failures, h.repairs = nil, repairs{last: h.repairs.last}
 }
 
 // left returns the resources without those of which only the intent is known, and that are known to be gone.

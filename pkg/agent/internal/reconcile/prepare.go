@@ -57,9 +57,11 @@ func (r *Reconciler) prepare(ctx context.Context, logger *slog.Logger, e *entry,
 	rec.complete = rec.completed(wasComplete)
 	rec.complete.Work = rec.complete.Work && (known == nil || rec.order.finished())
 	if r.Table.testAndClear(&e.retry) {
-		e.history.refused = nil
+		for _, failed := range e.history.failures {
+			failed.backoff = backoff{}
+		}
 	}
-	rec.awaitRefused(time.Now())
+	rec.awaitFailed(time.Now())
 	return rec
 }
 

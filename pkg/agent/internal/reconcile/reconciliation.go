@@ -98,8 +98,8 @@ func (rec *reconciliation) applyError(i int) error {
 	if err := rec.withholds(i); err != nil && rec.manifests[i].Err == nil {
 		return err
 	}
-	if errs := rec.history().errs; rec.backoff && rec.outcomes[i].Action == apply.Left && i < len(errs) {
-		return errs[i]
+	if f := rec.history().failures[i]; f != nil && rec.backoff && rec.outcomes[i].Action == apply.Left {
+		return f.outcome.Err
 	}
 	return rec.outcomes[i].Err
 }

@@ -20,14 +20,10 @@ func (r *Reconciler) remember(rec *reconciliation) {
 	if rec.changed {
 		h.reset()
 	}
-	r.logOutcomes(rec, time.Now())
+	r.noteOutcomes(rec, time.Now())
 	rec.rememberWarnings()
 	r.notifyOthers(rec)
 	r.rememberRepairs(rec, time.Now())
-	rec.rememberRefused(time.Now())
-	if !rec.backoff {
-		h.errs = outcomeErrors(rec.outcomes)
-	}
 	h.spec, h.applied = rec.work, rec.appliedSpecs()
 	rec.countNow()
 }
@@ -44,8 +40,8 @@ func (rec *reconciliation) repaired(i int) bool {
 	return rec.wrote(i) && !rec.outcomes[i].Blind && !rec.changed && rec.last.spec(rec.manifests[i].Ref) == rec.work
 }
 
-// logOutcomes logs and counts what happened to each manifest.
-func (r *Reconciler) logOutcomes(rec *reconciliation, now time.Time) {
+// noteOutcomes logs and counts what happened to each manifest, and keeps which ones failed.
+func (r *Reconciler) noteOutcomes(rec *reconciliation, now time.Time) {
 	for i := range rec.outcomes {
 		ref, outcome := rec.manifests[i].Ref, &rec.outcomes[i]
 		if rec.waiting[i] {
@@ -55,14 +51,16 @@ func (r *Reconciler) logOutcomes(rec *reconciliation, now time.Time) {
 		r.auditApplied(rec, i)
 		switch {
 		case outcome.Err != nil:
-			rec.logManifestFailure(i, outcome.Err, now)
-			continue
-		case outcome.Action != apply.Left:
-			rec.history().noteApplied(i)
+			rec.noteFailure(i, now)
+		case !rec.backoff:
+			delete(rec.history().failures, i)
 		}
 		if rec.wrote(i) {
 			rec.logger.Info("applied a manifest", "object", ref, "action", outcome.Action, "repair", rec.repaired(i), "differences", outcome.Differences)
 		}
+	}
+	if h := rec.history(); len(h.failures) == 0 {
+		h.failures = nil
 	}
 }
 
@@ -155,19 +153,4 @@ func (r *Reconciler) recordRepair(rec *reconciliation, i int, flapping string) {
 		APIVersion: outcome.Live.GetAPIVersion(), Kind: outcome.Live.GetKind(),
 		Namespace: outcome.Live.GetNamespace(), Name: outcome.Live.GetName(), UID: outcome.Live.GetUID(),
 	}, kind, reason, condition.Cut(message, maxEvent))
-}
-
-// outcomeErrors returns the error of each outcome, nil if there are none.
-func outcomeErrors(outcomes []apply.Outcome) []error {
-	var errs []error
-	for i := range outcomes {
-		if outcomes[i].Err == nil {
-			continue
-		}
-		if errs == nil {
-			errs = make([]error, len(outcomes))
-		}
-		errs[i] = outcomes[i].Err
-	}
-	return errs
 }

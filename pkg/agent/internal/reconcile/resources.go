@@ -111,7 +111,7 @@ func (r *Reconciler) removalOf(ctx context.Context, res applied.Resource, spec *
 // kept returns the objects that are orphaned and may have an owner reference of an earlier spec: they must not be written, their manifest
 // is invalid or waits, or its last attempt failed. Those that a manifest of an unresolved kind may be about stay listed.
 func (rec *reconciliation) kept() (refs []object.Ref) {
-	before, errs := applied.Kept(rec.known), rec.history().errs
+	before := applied.Kept(rec.known)
 	for i := range rec.manifests {
 		m := &rec.manifests[i]
 		for _, ref := range before {
@@ -122,7 +122,8 @@ func (rec *reconciliation) kept() (refs []object.Ref) {
 		if m.Ref == (object.Ref{}) || m.Owned {
 			continue
 		}
-		failed := !rec.changed && i < len(errs) && errs[i] != nil
+		f := rec.history().failures[i]
+		failed := !rec.changed && f != nil && f.outcome.Err != nil
 		if readOnly(m) || m.Err != nil || (failed || rec.order.waits(i) || rec.withholds(i) != nil) && rec.mayOwn(i) {
 			refs = append(refs, m.Ref)
 		}
