@@ -137,6 +137,7 @@ func (r *Runner) Run(ctx context.Context) error {
 		for {
 			select {
 			case <-ctx.Done():
+				r.queue.turns.ShutDown()
 				return nil
 			case refused := <-r.refused:
 				r.publish(ctx, refused.question, &wire.DryRunAnswer{Failure: condition.Shorten(refused.reason.Error(), maxMessage)})
@@ -145,8 +146,8 @@ func (r *Runner) Run(ctx context.Context) error {
 	})
 	group.Go(func() error {
 		for {
-			question, done, err := r.queue.next(ctx)
-			if err != nil {
+			question, done := r.queue.next()
+			if question == nil {
 				return nil
 			}
 			release, err := r.slots.Acquire(ctx)
