@@ -207,9 +207,7 @@ func (a *Agent) newReconciler(topics wire.AgentTopics, clients clients) error {
 	recorder := newEvents(clients.dynamic)
 	a.watches = []runner{mapper.Run, amws.Run, objects.Run, named.Run, executors.Run, recorder.Run, a.describe(clients.raw),
 		func(ctx context.Context) error { return config.Policy.Run(ctx, table.PolicyChanged) }}
-	applier, err := apply.New(apply.Config{
-		Client: clients.raw, Cache: objects, AgentHash: hash, FieldManager: workv1.DefaultFieldManager, NotServed: mapper.Forget,
-	})
+	applier, err := apply.New(apply.Config{Client: clients.raw, Cache: objects, AgentHash: hash, NotServed: mapper.Forget})
 	if err != nil {
 		return err
 	}

@@ -142,5 +142,5 @@ func (m *Membership) readAnswer(message transport.Message, request enrolment.Req
 	secret, token := m.held()
 	authorities := x509.NewCertPool()
 	authorities.AppendCertsFromPEM(trusted(secret, token))
-	return enrolment.ReadAnswer(message.Event, request.ID, token.Source, authorities, m.cfg.Now())
+	return enrolment.ReadAnswer(message.Event, request.ID, token.Source, authorities, time.Now())
 }

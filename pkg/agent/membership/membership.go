@@ -60,8 +60,6 @@ type Config struct {
 	Cluster wire.ClusterName
 	// Connect returns a connection to the broker that nobody else uses, with a client id; required.
 	Connect func(broker config.Config, clientID string) (transport.Transport, error)
-	// Now returns the time; default time.Now.
-	Now func() time.Time
 	// Patience is how long an answer is waited for, at first; default 20 s. It grows up to thirty times of that between attempts.
 	Patience time.Duration
 	// Logger gets a line for each attempt; default slog.Default().
@@ -86,9 +84,6 @@ type Membership struct {
 func Open(ctx context.Context, cfg Config) (*Membership, error) {
 	if err := required.Fields(cfg, "Secrets", "Name", "Cluster", "Connect"); err != nil {
 		return nil, fmt.Errorf("membership: %w", err)
-	}
-	if cfg.Now == nil {
-		cfg.Now = time.Now
 	}
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	cfg.Patience = cmp.Or(cfg.Patience, 20*time.Second)
@@ -177,7 +172,7 @@ func (m *Membership) certificate() *x509.Certificate {
 // valid reports whether the Secret has a certificate that can be used now.
 func (m *Membership) valid() bool {
 	cert := m.certificate()
-	return cert != nil && m.cfg.Now().Before(cert.NotAfter)
+	return cert != nil && time.Now().Before(cert.NotAfter)
 }
 
 // Ready returns why there is no certificate to connect with; nil if there is one.
@@ -219,7 +214,7 @@ func (m *Membership) Run(ctx context.Context) error {
 // awaitRenewal returns when the certificate is to be renewed, at a time or before; false if ctx has ended.
 func (m *Membership) awaitRenewal(ctx context.Context, due time.Time) bool {
 	for {
-		wait := due.Sub(m.cfg.Now())
+		wait := due.Sub(time.Now())
 		if wait <= 0 {
 			return ctx.Err() == nil
 		}
@@ -381,7 +376,7 @@ func (m *Membership) write(ctx context.Context, secret *corev1.Secret, token enr
 
 // keep stores what the hub has answered.
 func (m *Membership) keep(ctx context.Context, a enrolment.Answer, k keys) error {
-	if err := a.Check(m.cfg.Cluster, k.next, m.cfg.Now()); err != nil {
+	if err := a.Check(m.cfg.Cluster, k.next, time.Now()); err != nil {
 		return fmt.Errorf("the answer of the hub cannot be used: %w", err)
 	}
 	secret, token := m.held()

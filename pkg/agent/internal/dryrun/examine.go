@@ -200,9 +200,7 @@ func (e *examination) refused(m *strategy.Manifest, err error) error {
 // server-side apply, which takes a write of its own: a dry run after it would not see it.
 func (e *examination) migrates(m *strategy.Manifest, before object.Live) bool {
 	return m.Strategy == workv1.UpdateStrategyTypeServerSideApply && before.State == object.Present && !ownership.Shared(before.Object, e.owner) &&
-		len(plan.ManagersToMigrate(m, plan.State{
-			Live: before, Previous: e.previous[m.Ref], Owner: e.owner, FieldManager: workv1.DefaultFieldManager,
-		})) > 0
+		len(plan.ManagersToMigrate(m, plan.State{Live: before, Previous: e.previous[m.Ref], Owner: e.owner})) > 0
 }
 
 // try applies a manifest, with all writes as dry runs and nothing remembered.

@@ -27,7 +27,8 @@ import (
 
 const (
 	defaultMaxRawLength = 1024
-	defaultMaxPaths     = 1024
+	// maxParsed is the maximum number of parsed paths in the cache.
+	maxParsed = 1024
 )
 
 // Config configures [New].
@@ -38,8 +39,6 @@ type Config struct {
 	RawJSON bool
 	// MaxRawLength is the maximum length in bytes of a value of type JsonRaw. Default 1024.
 	MaxRawLength int
-	// MaxPaths is the maximum number of parsed paths in the cache. Default 1024.
-	MaxPaths int
 }
 
 // Reader reads feedback values. It is safe for concurrent use.
@@ -53,10 +52,7 @@ func New(config Config) *Reader {
 	if config.MaxRawLength <= 0 {
 		config.MaxRawLength = defaultMaxRawLength
 	}
-	if config.MaxPaths <= 0 {
-		config.MaxPaths = defaultMaxPaths
-	}
-	return &Reader{config: config, parsed: lru.New(config.MaxPaths)}
+	return &Reader{config: config, parsed: lru.New(maxParsed)}
 }
 
 // Values returns the values of obj that rules request, in the order of the rules and of the paths

@@ -225,7 +225,7 @@ func text(values []workv1.FeedbackValue) string {
 }
 
 func TestValuesConcurrently(t *testing.T) {
-	reader := feedback.New(feedback.Config{MaxPaths: 2})
+	reader := feedback.New(feedback.Config{})
 	rules := append(wellKnown(), paths("a", `.status.conditions[?(@.type=="Available")].status`, "b", ".spec.replicas", "c", ".metadata.name")...)
 	var group sync.WaitGroup
 	for range 8 {
@@ -251,7 +251,7 @@ func FuzzValues(f *testing.F) {
 			f.Add(path, seed)
 		}
 	}
-	reader := feedback.New(feedback.Config{RawJSON: true, MaxPaths: 16})
+	reader := feedback.New(feedback.Config{RawJSON: true})
 	f.Fuzz(func(t *testing.T, path, encoded string) {
 		obj := &unstructured.Unstructured{}
 		if utiljson.Unmarshal([]byte(encoded), &obj.Object) != nil || obj.Object == nil {

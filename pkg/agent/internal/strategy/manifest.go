@@ -16,6 +16,7 @@ package strategy
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -56,7 +57,7 @@ type Manifest struct {
 	Strategy workv1.UpdateStrategyType
 	// Force takes fields over from other managers; for ServerSideApply.
 	Force bool
-	// FieldManager of every write for this manifest. Empty: the agent's.
+	// FieldManager that the manifest or the spec names, see Manager.
 	FieldManager string
 	// Ignored is set if the manifest has ignoreFields; for ServerSideApply.
 	Ignored *Ignored
@@ -93,6 +94,9 @@ type Ignored struct {
 
 // Mapping returns the resource that serves a kind.
 type Mapping func(schema.GroupVersionKind) (*meta.RESTMapping, error)
+
+// Manager returns the field manager of every write for the manifest.
+func (m *Manifest) Manager() string { return cmp.Or(m.FieldManager, workv1.DefaultFieldManager) }
 
 // Kind returns the kind of the manifest.
 func (m *Manifest) Kind() schema.GroupVersionKind {

@@ -276,7 +276,7 @@ func rejectDuplicates(manifests []Manifest) {
 		}
 		id := identity{group: m.Meta.Group, resource: m.Meta.Resource, namespace: m.Meta.Namespace, name: m.Meta.Name}
 		if m.Strategy == workv1.UpdateStrategyTypeServerSideApply {
-			id.manager = cmp.Or(m.FieldManager, workv1.DefaultFieldManager)
+			id.manager = m.Manager()
 		}
 		winner, taken := last[id]
 		if !taken {

@@ -35,8 +35,6 @@ type Config struct {
 	Keys *signing.TrustedKeys
 	// MaxAge is how old a signature may be, and how far ahead of the agent's clock. 0: no limit.
 	MaxAge time.Duration
-	// Now is the clock; default time.Now.
-	Now func() time.Time
 	// Registerer for metrics. Default: none.
 	Registerer prometheus.Registerer
 }
@@ -59,9 +57,6 @@ func New(c Config) (*Gate, error) {
 	}
 	if c.MaxAge < 0 {
 		return nil, fmt.Errorf("trust: MaxAge must not be negative, got %s", c.MaxAge)
-	}
-	if c.Now == nil {
-		c.Now = time.Now
 	}
 	gate := &Gate{
 		config: c, limits: limits{maxAge: c.MaxAge, subjects: maxSubjects}, sources: map[wire.SourceID]*memory{},
@@ -95,7 +90,7 @@ func (g *Gate) Admit(source wire.SourceID, at time.Time, subjects ...string) err
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	m := g.memory(source)
-	if reason := m.decide(subjects, at.UnixMicro(), g.limits, g.config.Now()); reason != "" {
+	if reason := m.decide(subjects, at.UnixMicro(), g.limits, time.Now()); reason != "" {
 		return &signing.RefusedError{Reason: reason}
 	}
 	m.note(subjects, at.UnixMicro(), g.limits)
@@ -111,7 +106,7 @@ func (g *Gate) AdmitQuestion(source wire.SourceID, at time.Time, id string) erro
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	m, subject := g.memory(source), "question/"+id
-	reason := signing.DecideAge(at, g.config.Now(), g.limits.maxAge)
+	reason := signing.DecideAge(at, time.Now(), g.limits.maxAge)
 	if reason == "" && at.UnixMicro() <= m.seen[subject] {
 		reason = signing.Replayed
 	}
@@ -129,7 +124,7 @@ func (g *Gate) Prove(source wire.SourceID, at time.Time) (first bool, err error)
 	if g == nil {
 		return false, nil
 	}
-	if reason := signing.DecideAge(at, g.config.Now(), g.limits.maxAge); reason != "" {
+	if reason := signing.DecideAge(at, time.Now(), g.limits.maxAge); reason != "" {
 		return false, &signing.RefusedError{Reason: reason}
 	}
 	g.mu.Lock()

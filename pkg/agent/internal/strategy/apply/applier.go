@@ -14,7 +14,6 @@
 package apply
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -30,7 +29,6 @@ import (
 	"github.com/workwire/workwire/pkg/agent/internal/slots"
 	"github.com/workwire/workwire/pkg/agent/internal/strategy"
 	"github.com/workwire/workwire/pkg/agent/internal/strategy/plan"
-	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/runtime/required"
 )
 
@@ -64,8 +62,6 @@ type Config struct {
 	Cache Cache
 	// AgentHash is the value of the label object.AgentLabel on all applied objects. Required.
 	AgentHash string
-	// FieldManager of writes for manifests that name none. Default: work-agent.
-	FieldManager string
 	// NotServed is called when the API server answers that it does not serve a group and version,
 	// or a resource of it: what is cached of it is out of date. Pass restmapper.Mapper.Forget.
 	// Optional.
@@ -93,7 +89,6 @@ func New(cfg Config) (*Applier, error) {
 	if err := required.Fields(cfg, "Client", "Cache", "AgentHash"); err != nil {
 		return nil, fmt.Errorf("create the applier: %w", err)
 	}
-	cfg.FieldManager = cmp.Or(cfg.FieldManager, workv1.DefaultFieldManager)
 	if cfg.NotServed == nil {
 		cfg.NotServed = func(schema.GroupVersion) {}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/workwire/workwire/pkg/agent/internal/order"
 	"github.com/workwire/workwire/pkg/agent/internal/strategy"
 	"github.com/workwire/workwire/pkg/agent/internal/strategy/plan"
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
 
 // RemovalOutcome is the result of one [plan.Removal].
@@ -93,7 +94,7 @@ func (r *removing) each(ctx context.Context, due func(int) bool, do func(context
 		}
 		group.Go(func() {
 			defer release()
-			do(ctx, &requests{rest: r.config.Client, ref: removal.Ref, manager: r.config.FieldManager}, i)
+			do(ctx, &requests{rest: r.config.Client, ref: removal.Ref, manager: workv1.DefaultFieldManager}, i)
 		})
 	}
 	return found

@@ -33,13 +33,12 @@ func (a *Applier) begin(i int, m *strategy.Manifest, options Options) (*task, pl
 		applier: a,
 		m:       m,
 		state: plan.State{
-			Owner:        options.Owner,
-			AgentHash:    a.config.AgentHash,
-			FieldManager: a.config.FieldManager,
-			Force:        m.Force,
+			Owner:     options.Owner,
+			AgentHash: a.config.AgentHash,
+			Force:     m.Force,
 		},
 	}
-	t.requests = requests{rest: a.config.Client, ref: m.Ref, manager: t.state.Manager(m)}
+	t.requests = requests{rest: a.config.Client, ref: m.Ref, manager: m.Manager()}
 	if m.Strategy == workv1.UpdateStrategyTypeReadOnly {
 		return t, plan.Step{}
 	}
@@ -217,7 +216,7 @@ func (t *task) written(ctx context.Context, step plan.Step, answer *unstructured
 		outcome.Action = Created
 	}
 	if t.detectConflicts && outcome.Action == Updated {
-		outcome.ConflictingManagers = ownership.ConflictingManagers(t.state.Live.Object, step.Differences, t.state.Manager(t.m))
+		outcome.ConflictingManagers = ownership.ConflictingManagers(t.state.Live.Object, step.Differences, t.m.Manager())
 	}
 	if step.Verb == plan.Apply {
 		if after := plan.AfterApply(t.m, t.state, answer); after.Verb != plan.Keep {
@@ -228,7 +227,7 @@ func (t *task) written(ctx context.Context, step plan.Step, answer *unstructured
 		}
 	}
 	outcome.Live, outcome.Requests = t.applier.learn(t.m.Ref, answer), t.requests.count
-	outcome.FieldsDigest = plan.FieldsDigest(t.m, t.state, answer)
+	outcome.FieldsDigest = plan.FieldsDigest(t.m, answer)
 	outcome.Validated = step.Verb != plan.PatchMetadata
 	outcome.Warnings = t.warnings()
 	return outcome

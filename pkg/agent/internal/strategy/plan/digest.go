@@ -23,8 +23,8 @@ const (
 // declared, and which values the API server did not store. A change of other values does not change
 // it, unless there are ignoreFields, so that it is kept in the AppliedManifestWork without a request of
 // its own. Digests of several manifests for one object are separated by commas.
-func FieldsDigest(m *strategy.Manifest, s State, live *unstructured.Unstructured) string {
-	digest := s.declaredDigest(m)
+func FieldsDigest(m *strategy.Manifest, live *unstructured.Unstructured) string {
+	digest := declaredDigest(m)
 	if m.Strategy == workv1.UpdateStrategyTypeUpdate {
 		if undone := rulesFor(m, live).Undone(m.Desired, live); undone != "" {
 			digest += "-" + undone[:8]
@@ -34,7 +34,7 @@ func FieldsDigest(m *strategy.Manifest, s State, live *unstructured.Unstructured
 }
 
 // declaredDigest is the part of the digest that depends on the manifest alone.
-func (s *State) declaredDigest(m *strategy.Manifest) string {
+func declaredDigest(m *strategy.Manifest) string {
 	switch {
 	case m.Strategy == workv1.UpdateStrategyTypeCreateOnly:
 		return created
@@ -44,7 +44,7 @@ func (s *State) declaredDigest(m *strategy.Manifest) string {
 	case m.Ignored != nil:
 		return applied + m.Ignored.Digest[:8] // of values too: the hash in the object's annotation may miss a change
 	default:
-		return applied + fields.Digest([]string{s.Manager(m), fields.AppliedShape(m.Desired)})[:8]
+		return applied + fields.Digest([]string{m.Manager(), fields.AppliedShape(m.Desired)})[:8]
 	}
 }
 
@@ -53,13 +53,13 @@ func KeptDigest(m *strategy.Manifest, s State) string {
 	if digest := s.recordedDigest(m); digest != "" {
 		return digest
 	}
-	return FieldsDigest(m, s, s.Live.Object)
+	return FieldsDigest(m, s.Live.Object)
 }
 
 // recordedDigest returns the digest in FieldsDigest of a manifest that declared the same fields as
 // m, "" if there is none.
 func (s *State) recordedDigest(m *strategy.Manifest) string {
-	declared := s.declaredDigest(m)
+	declared := declaredDigest(m)
 	for digest := range strings.SplitSeq(s.FieldsDigest, ",") {
 		if before, _, _ := strings.Cut(digest, "-"); before == declared {
 			return digest
@@ -82,7 +82,7 @@ func (s *State) wasStored(m *strategy.Manifest) bool {
 	if s.Previous != nil {
 		return sameWrite(m, s.Previous)
 	}
-	return slices.Contains(strings.Split(s.FieldsDigest, ","), FieldsDigest(m, *s, s.Live.Object))
+	return slices.Contains(strings.Split(s.FieldsDigest, ","), FieldsDigest(m, s.Live.Object))
 }
 
 // wasUpdated reports whether the object may have fields that the agent wrote other than by

@@ -36,7 +36,7 @@ func TestFieldsDigest(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			live := applied(t, test.m, test.live)
 			s := situation(live, nil)
-			got := plan.FieldsDigest(test.m, s, live)
+			got := plan.FieldsDigest(test.m, live)
 			if !strings.HasPrefix(got, test.want) || strings.Contains(got, "-") != test.undone {
 				t.Errorf("got %q", got)
 			}

@@ -156,7 +156,7 @@ func TestSpecHash(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := strategytest.Manifest(t, test.manifest, strategytest.IgnoreFields(test.ignore))
-			s := plan.State{Owner: owner, AgentHash: agentHash, FieldManager: "work-agent", Live: object.Live{State: object.Absent}}
+			s := plan.State{Owner: owner, AgentHash: agentHash, Live: object.Live{State: object.Absent}}
 			wantVerb(t, plan.Next(m, s), plan.Read)
 			s.Complete = true
 			step := plan.Next(m, s)
@@ -175,7 +175,7 @@ func TestSpecHash(t *testing.T) {
 func hashed(t *testing.T, m *strategy.Manifest, text string) *unstructured.Unstructured {
 	t.Helper()
 	step := plan.Next(m, plan.State{
-		Owner: owner, AgentHash: agentHash, FieldManager: "work-agent", Live: object.Live{State: object.Absent}, Complete: true,
+		Owner: owner, AgentHash: agentHash, Live: object.Live{State: object.Absent}, Complete: true,
 	})
 	live := applied(t, m, text)
 	live.SetAnnotations(step.Object.GetAnnotations())

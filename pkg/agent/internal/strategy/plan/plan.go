@@ -108,8 +108,6 @@ type State struct {
 	Owner metav1.OwnerReference
 	// AgentHash is the value of the label that applied objects carry.
 	AgentHash string
-	// FieldManager of manifests that name none.
-	FieldManager string
 	// Force makes server-side apply take fields over from other managers.
 	Force bool
 	// Normalized are the fields that the API server stored with other values; nil if there are
@@ -158,23 +156,15 @@ func rulesFor(m *strategy.Manifest, live *unstructured.Unstructured) *fields.Rul
 	return fields.RulesFor(m.Desired, live)
 }
 
-// Manager returns the field manager of writes for a manifest.
-func (s *State) Manager(m *strategy.Manifest) string {
-	if m.FieldManager != "" {
-		return m.FieldManager
-	}
-	return s.FieldManager
-}
-
 // managers returns the field managers under which the work may have written the object: the current
 // one, that of the previous manifest, and the default one on an object that no other work owns.
 func (s *State) managers(m *strategy.Manifest) []string {
-	managers := []string{s.Manager(m)}
+	managers := []string{m.Manager()}
 	if s.Previous != nil {
-		managers = append(managers, s.Manager(s.Previous))
+		managers = append(managers, s.Previous.Manager())
 	}
 	if s.Live.State == object.Present && !s.shared() && ownership.Has(s.Live.Object, s.Owner.UID) {
-		managers = append(managers, s.FieldManager)
+		managers = append(managers, workv1.DefaultFieldManager)
 	}
 	return managers
 }

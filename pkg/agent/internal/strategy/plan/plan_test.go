@@ -58,7 +58,7 @@ func wantVerb(t *testing.T, step plan.Step, want plan.Verb) {
 
 // digest is what is kept of the last write of m.
 func digest(m *strategy.Manifest) string {
-	return plan.FieldsDigest(m, plan.State{FieldManager: "work-agent"}, m.Desired)
+	return plan.FieldsDigest(m, m.Desired)
 }
 
 // content gives the fields of an object but its metadata, as JSON.
@@ -160,7 +160,7 @@ func TestPlanVerbs(t *testing.T) {
 		"server side, of others": {serverSide, plan.State{Live: present(foreign)}, plan.Apply},
 	} {
 		t.Run(name, func(t *testing.T) {
-			test.situation.Owner, test.situation.AgentHash, test.situation.FieldManager = owner, agentHash, "work-agent"
+			test.situation.Owner, test.situation.AgentHash = owner, agentHash
 			before := test.m.Desired.DeepCopy()
 			var liveBefore *unstructured.Unstructured
 			if test.situation.Live.Object != nil {
@@ -329,8 +329,7 @@ func TestPlanDrift(t *testing.T) {
 
 func situation(live *unstructured.Unstructured, previous *strategy.Manifest) plan.State {
 	return plan.State{
-		Live: object.Live{State: object.Present, Object: live}, Previous: previous,
-		Owner: owner, AgentHash: agentHash, FieldManager: "work-agent",
+		Live: object.Live{State: object.Present, Object: live}, Previous: previous, Owner: owner, AgentHash: agentHash,
 	}
 }
 
@@ -719,7 +718,7 @@ func TestManagersToMigrate(t *testing.T) {
 func TestPlanServerSide(t *testing.T) {
 	m := strategytest.Manifest(t, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"namespace":"ns","name":"c",
 		"ownerReferences":[{"apiVersion":"v1","kind":"Pod","name":"p","uid":"u"}]},"data":{"k":"v"}}`, strategytest.Configured(strategytest.ServerSide(nil)))
-	step := plan.Next(m, plan.State{Owner: owner, AgentHash: agentHash, FieldManager: "work-agent"})
+	step := plan.Next(m, plan.State{Owner: owner, AgentHash: agentHash})
 	wantVerb(t, step, plan.Apply)
 	pod := metav1.OwnerReference{APIVersion: "v1", Kind: "Pod", Name: "p", UID: "u"}
 	if diff := cmp.Diff([]metav1.OwnerReference{pod, owner}, step.Object.GetOwnerReferences()); diff != "" {
@@ -738,8 +737,9 @@ func TestPlanServerSide(t *testing.T) {
 	other := situation(live, nil)
 	other.FieldsDigest = digest(m)
 	wantVerb(t, plan.Next(m, other), plan.Keep)
-	other.FieldManager = "work-agent-2"
-	wantVerb(t, plan.Next(m, other), plan.Apply)
+	byAnother := *m
+	byAnother.FieldManager = "work-agent-2"
+	wantVerb(t, plan.Next(&byAnother, other), plan.Apply)
 	live.Object["data"] = map[string]any{"k": "w"}
 	again := plan.Next(m, situation(live, m))
 	if diff := cmp.Diff([]string{"/data/k"}, again.Differences); again.Verb != plan.Apply || diff != "" {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/workwire/workwire/pkg/agent/internal/object"
 	"github.com/workwire/workwire/pkg/agent/internal/strategy"
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
 
 // Failure is a write that failed.
@@ -44,7 +45,7 @@ func Recover(m *strategy.Manifest, s State, f Failure) (State, Recovery) {
 		return s, afterReread(f, Replan)
 	case verb == Update && apierrors.IsInvalid(f.Err):
 		return recoverRefused(m, s, f)
-	case verb == Apply && !s.Force && isConflictWith(f.Err, append(s.managers(m), s.FieldManager)):
+	case verb == Apply && !s.Force && isConflictWith(f.Err, append(s.managers(m), workv1.DefaultFieldManager)):
 		return recoverConflict(m, s, f)
 	case verb == Apply && f.Step.Object.GetUID() != "" && m.Desired.GetResourceVersion() == "" && apierrors.IsConflict(f.Err):
 		live := s.Live

@@ -97,7 +97,7 @@ func TestRecover(t *testing.T) {
 		"apply to a version, which it is at":  {verb: plan.Apply, body: versioned("7"), err: conflict, reread: true, complete: true, live: live, want: plan.Fail},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := plan.State{Owner: owner, AgentHash: agentHash, FieldManager: "work-agent", Complete: test.complete, Force: test.force, Previous: m}
+			s := plan.State{Owner: owner, AgentHash: agentHash, Complete: test.complete, Force: test.force, Previous: m}
 			if s.Live.State = object.Absent; test.live != nil {
 				s.Live = object.Live{State: object.Present, Object: test.live}
 				if test.digest != "" || test.as != "" {

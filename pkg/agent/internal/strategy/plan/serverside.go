@@ -64,7 +64,7 @@ func planIgnoring(m *strategy.Manifest, s *State) Step {
 		return Step{Verb: Read}
 	}
 	body := m.Ignored.Rest.DeepCopy()
-	if err := m.Ignored.Fields.Keep(body, live, s.Manager(m)); err != nil {
+	if err := m.Ignored.Fields.Keep(body, live, m.Manager()); err != nil {
 		return Step{Err: err}
 	}
 	body = applyBody(m, body, s)
