@@ -8,7 +8,6 @@ import (
 	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/workwire/workwire/pkg/agent/internal/object"
@@ -81,12 +80,14 @@ func (e *Executor[K]) Check(ctx context.Context, account Account, m *strategy.Ma
 	if recheck, err = e.may(ctx, account, q, now); err != nil || !Escalates(m.Ref) {
 		return recheck, err
 	}
-	body, err := creation(m)
+	desired := m.Desired.DeepCopy()
+	desired.SetResourceVersion("")
+	body, err := json.Marshal(desired.Object) // sorts keys
 	if err != nil {
-		return 0, err
+		return 0, fmt.Errorf("encode %s: %w", m.Ref, err)
 	}
-	q.content = sha256.Sum256(body)
-	d, again, err := e.cached(account, q, now, boundRole(m), func() (decision, error) { return e.tryCreate(ctx, account, m.Ref, body) })
+	q.content = sha256.Sum256(body) // Manifest.Hash is short enough to construct a harmless manifest with the hash of another
+	d, again, err := e.cached(account, q, now, boundRole(m), func() (decision, error) { return e.tryCreate(ctx, account, m.Ref, desired) })
 	if err != nil || !d.allowed() {
 		return again, denial(account, q, d, err)
 	}
@@ -100,7 +101,7 @@ func (e *Executor[K]) Check(ctx context.Context, account Account, m *strategy.Ma
 // except that recheck is 0 also while the watches report changes of what was allowed.
 func (e *Executor[K]) MayRead(ctx context.Context, account Account, ref object.Ref) (recheck time.Duration, err error) {
 	recheck, err = e.may(ctx, account, query{ref: ref, verb: verbGet}, time.Now())
-	if err == nil && recheck > authorizerLag && e.watching() {
+	if err == nil && recheck > authorizerLag && e.watched().complete() {
 		return 0, nil
 	}
 	return recheck, err
@@ -130,11 +131,12 @@ func denial(account Account, q query, d decision, err error) error {
 
 // decide decides on the verbs of q, and returns the time after which to check again.
 func (e *Executor[K]) decide(ctx context.Context, account Account, q query, now time.Time) (decision, time.Duration, error) {
-	if d, known := e.evaluate(account, q); known {
-		if d.allowed() {
+	if e.config.InMemory {
+		if d, known := e.watched().evaluate(identity(account), q); known && d.allowed() {
 			return d, 0, nil
+		} else if known {
+			return d, d.lifetime(), nil
 		}
-		return d, d.lifetime(), nil
 	}
 	return e.cached(account, q, now, dependency{}, func() (decision, error) { return e.review(ctx, account, q) })
 }
@@ -149,18 +151,6 @@ func Escalates(ref object.Ref) bool {
 		return true
 	}
 	return false
-}
-
-// creation returns the body of a request that creates m. Decisions are cached by its SHA-256:
-// Manifest.Hash is short enough to construct a harmless manifest with the hash of another.
-func creation(m *strategy.Manifest) ([]byte, error) {
-	desired := m.Desired.DeepCopy()
-	unstructured.RemoveNestedField(desired.Object, "metadata", "resourceVersion")
-	body, err := json.Marshal(desired.Object) // sorts keys
-	if err != nil {
-		return nil, fmt.Errorf("encode %s: %w", m.Ref, err)
-	}
-	return body, nil
 }
 
 // boundRole returns the role to which m refers if it is a binding. What it allows decides whether
@@ -178,26 +168,11 @@ func boundRole(m *strategy.Manifest) dependency {
 	return dependency{kind: role, name: name}
 }
 
-// evaluate decides q from the watched RBAC objects, if that is configured and possible now.
-func (e *Executor[K]) evaluate(account Account, q query) (d decision, known bool) {
-	if !e.config.InMemory {
-		return d, false
-	}
+// watched returns the watch of RBAC, nil if there is none.
+func (e *Executor[K]) watched() *rbacWatch {
 	e.mu.Lock()
-	watch := e.watch
-	e.mu.Unlock()
-	if watch == nil {
-		return d, false
-	}
-	return watch.evaluate(identity(account), q)
-}
-
-// watching reports whether all changes of RBAC are noticed.
-func (e *Executor[K]) watching() bool {
-	e.mu.Lock()
-	watch := e.watch
-	e.mu.Unlock()
-	return watch != nil && watch.complete()
+	defer e.mu.Unlock()
+	return e.watch
 }
 
 // cached returns the cached decision on q, or requests and caches it, and returns the time after

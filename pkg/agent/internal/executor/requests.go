@@ -9,9 +9,10 @@ import (
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/dynamic"
 
 	"github.com/workwire/workwire/pkg/agent/internal/object"
 )
@@ -67,21 +68,10 @@ func (e *Executor[K]) post(ctx context.Context, resource string, review any) err
 // tryCreate is a dry run of creating an object as account. The API server refuses it if the object
 // grants rights that the account does not have, unless the verbs escalate and bind allow that.
 // Impersonating the user name of a service account includes its groups.
-func (e *Executor[K]) tryCreate(ctx context.Context, account Account, ref object.Ref, body []byte) (decision, error) {
-	segments := []string{"/apis", ref.Group, ref.Version}
-	if ref.Namespace != "" {
-		if errs := content.IsPathSegmentName(ref.Namespace); len(errs) > 0 {
-			return decision{}, fmt.Errorf("%q cannot name a namespace: %s", ref.Namespace, errs[0])
-		}
-		segments = append(segments, "namespaces", ref.Namespace)
-	}
-	err := e.as(account).Post().
-		AbsPath(append(segments, ref.Resource)...).
-		SetHeader("Content-Type", runtime.ContentTypeJSON).
-		Param("dryRun", metav1.DryRunAll).
-		Param("fieldValidation", metav1.FieldValidationIgnore).
-		Body(body).
-		Do(ctx).Error()
+func (e *Executor[K]) tryCreate(ctx context.Context, account Account, ref object.Ref, desired *unstructured.Unstructured) (decision, error) {
+	_, err := dynamic.New(e.as(account)).Resource(ref.GroupVersionResource).Namespace(ref.Namespace).Create(ctx, desired, metav1.CreateOptions{
+		DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationIgnore,
+	})
 	switch {
 	case err == nil || apierrors.IsAlreadyExists(err):
 		return decision{}, nil

@@ -93,14 +93,14 @@ func (w *rbacWatch) watchKind(ctx context.Context, resource string) {
 	synced.Wait()
 }
 
-// evaluate decides q from the watched objects. Nothing is known until all kinds have been listed,
-// and while one cannot be watched.
+// evaluate decides q from the watched objects. Nothing is known without a watch, until all kinds
+// have been listed, and while one cannot be watched.
 func (w *rbacWatch) evaluate(subjects []dependency, q query) (d decision, known bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if !w.completeLocked() {
+	if !w.complete() {
 		return d, false
 	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	for _, verb := range q.verbs() {
 		if !w.policy.allows(subjects, verb, q.ref) {
 			return decision{denied: verb, reason: "no RBAC rule allows it"}, true
@@ -109,15 +109,14 @@ func (w *rbacWatch) evaluate(subjects []dependency, q query) (d decision, known 
 	return d, true
 }
 
-// complete reports whether all kinds have been listed, and are watched.
+// complete reports whether all kinds have been listed, and are watched, so that all changes are
+// noticed. It is false without a watch.
 func (w *rbacWatch) complete() bool {
+	if w == nil {
+		return false
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.completeLocked()
-}
-
-// completeLocked is complete. The caller holds mu.
-func (w *rbacWatch) completeLocked() bool {
 	for _, kind := range w.kinds {
 		if !kind.synced || kind.failing {
 			return false
