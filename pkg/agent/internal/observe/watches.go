@@ -17,6 +17,8 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/workwire/workwire/pkg/agent/internal/object"
+	"github.com/workwire/workwire/pkg/agent/internal/watchcache"
+	"github.com/workwire/workwire/pkg/runtime/listwatch"
 )
 
 // Config configures [New].
@@ -52,15 +54,6 @@ type Watches struct {
 	running int        // watches that have not ended
 }
 
-// watched is what one watch shows: a resource type, or an object. Watches.mu guards followers and
-// stop.
-type watched struct {
-	*watcher
-	scope     object.Ref // without a name for a type
-	followers map[types.NamespacedName][]string
-	stop      context.CancelFunc // ends the watch; nil before it starts
-}
-
 // New returns a Watches without watches, which start with Run.
 func New(config Config) *Watches {
 	config.Logger = cmp.Or(config.Logger, slog.Default())
@@ -75,7 +68,7 @@ func (w *Watches) Run(ctx context.Context) error {
 	for {
 		for watching, t := w.next(ctx); t != nil; watching, t = w.next(ctx) {
 			watches.Go(func() {
-				t.run(watching, w.selection(t.scope))
+				w.watch(watching, t)
 				w.ended(t)
 			})
 		}
@@ -146,7 +139,7 @@ func (w *Watches) remove(name string, ref object.Ref) {
 }
 
 func (w *Watches) newWatched(scope object.Ref) *watched {
-	t := &watched{scope: scope, followers: map[types.NamespacedName][]string{}}
+	t := &watched{scope: scope, followers: map[types.NamespacedName][]string{}, failed: make(chan struct{})}
 	changed := func(key types.NamespacedName, version string) {
 		w.mu.Lock()
 		followers := slices.Clone(t.followers[key])
@@ -157,7 +150,8 @@ func (w *Watches) newWatched(scope object.Ref) *watched {
 		}
 	}
 	// A type has no followers of its own: that its watch is lost would concern all names at once.
-	t.watcher = newWatcher(changed, func() { changed(namespacedName(scope), "") })
+	t.lost = func() { changed(namespacedName(scope), "") }
+	t.cache = watchcache.New(func() *unstructured.Unstructured { return &unstructured.Unstructured{} }, changed)
 	t.cache.OnRelist(w.config.Relisted)
 	return t
 }
@@ -193,22 +187,17 @@ func (w *Watches) ended(t *watched) {
 	w.wakeRun()
 }
 
-func (w *Watches) selection(scope object.Ref) selection {
-	resource := w.config.Client.Resource(scope.GroupVersionResource)
-	s := selection{
-		client: w.config.Client, resource: resource, name: scope.GroupVersionResource.String(), logger: w.config.Logger,
-		restrict: func(options *metav1.ListOptions) { options.LabelSelector = w.config.Selector },
+// watch watches what t shows until ctx ends, and retries with backoff.
+func (w *Watches) watch(ctx context.Context, t *watched) {
+	defer t.failing.Store(true) // no event would tell of a change any more
+	name, options := t.scope.GroupVersionResource.String(), metav1.ListOptions{LabelSelector: w.config.Selector}
+	if t.scope.Name != "" {
+		name, options.FieldSelector = t.scope.String(), fields.OneTermEqualSelector("metadata.name", t.scope.Name).String()
 	}
-	if scope.Name != "" {
-		s.name = scope.String()
-		s.restrict = func(options *metav1.ListOptions) {
-			options.FieldSelector = fields.OneTermEqualSelector("metadata.name", scope.Name).String()
-		}
-	}
-	if scope.Namespace != "" {
-		s.resource = resource.Namespace(scope.Namespace)
-	}
-	return s
+	resource := w.config.Client.Resource(t.scope.GroupVersionResource).Namespace(t.scope.Namespace)
+	t.cache.Run(ctx, watchcache.Watch{Name: name, Client: w.config.Client, Logger: w.config.Logger, List: listwatch.Of(resource, func(all *metav1.ListOptions) {
+		all.LabelSelector, all.FieldSelector = options.LabelSelector, options.FieldSelector
+	}, t.noteResult)})
 }
 
 // Get returns what is known of ref. That is nothing unless its watch has delivered and goes on, or
@@ -253,7 +242,7 @@ func (w *Watches) Others(ref object.Ref, name string) []string {
 // has yet to deliver or is forbidden, changes are not noticed.
 func (w *Watches) Watched(gvr schema.GroupVersionResource) bool {
 	t := w.of(object.Ref{GroupVersionResource: gvr})
-	return t != nil && t.watched()
+	return t != nil && t.delivers()
 }
 
 // Wait returns once the watch of all that is followed now has delivered or failed, or when ctx ends.
