@@ -1,7 +1,6 @@
 package strategy
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -102,11 +101,11 @@ type compileResult struct {
 	err    error
 }
 
-// get returns the fields of a strategy, as compile does.
-func (c *compiledFields) get(strategy *workv1.UpdateStrategy, compile func(*budget.Budget, []workv1.IgnoreField) (*ignore.Fields, error)) (*ignore.Fields, error) {
+// get returns the fields of a strategy.
+func (c *compiledFields) get(strategy *workv1.UpdateStrategy) (*ignore.Fields, error) {
 	result, ok := c.known[strategy]
 	if !ok {
-		result.fields, result.err = compile(c.budget, strategy.ServerSideApply.IgnoreFields)
+		result.fields, result.err = ignore.Compile(c.budget, strategy.ServerSideApply.IgnoreFields)
 		c.known[strategy] = result
 	}
 	return result.fields, result.err
@@ -119,18 +118,31 @@ type rest struct {
 	err     error
 }
 
+// of returns what is kept as the Ignored of fields.
+func (kept rest) of(fields *ignore.Fields) (*Ignored, error) {
+	if kept.err != nil {
+		return nil, kept.err
+	}
+	left := &unstructured.Unstructured{}
+	return &Ignored{Fields: fields, Rest: left, Hash: kept.hash}, utiljson.Unmarshal(kept.content, &left.Object)
+}
+
 // setIgnored sets Ignored if the strategy has ignoreFields. From is the manifest as the spec has
 // it.
 func (m *Manifest) setIgnored(strategy *workv1.UpdateStrategy, from *workv1.Manifest, compiled *compiledFields) (err error) {
 	if strategy.ServerSideApply == nil || len(strategy.ServerSideApply.IgnoreFields) == 0 {
 		return nil
 	}
+	ignored, err := compiled.get(strategy)
+	if err != nil {
+		return &ignore.Error{Err: err}
+	}
 	b, key := compiled.budget, budget.Key{Manifest: m.Meta.Ordinal, Kind: budget.IgnoreFields}
 	before := b.Left()
 	if kept, ok := b.Kept(key, budget.State{}); ok {
-		err = m.ignoreAsBefore(kept.(rest), strategy, compiled)
+		m.Ignored, err = kept.(rest).of(ignored)
 	} else {
-		err = m.ignoreFields(strategy, from, compiled)
+		m.Ignored, err = m.without(ignored, from)
 		if b.Keeps() {
 			result := rest{err: err}
 			if err == nil {
@@ -140,33 +152,14 @@ func (m *Manifest) setIgnored(strategy *workv1.UpdateStrategy, from *workv1.Mani
 			b.Keep(key, budget.State{}, before, result, len(result.content))
 		}
 	}
+	if ignore.Exceeded(err) {
+		compiled.known[strategy] = compileResult{err: err} // do not use up the budget again
+	}
 	if err != nil {
 		return &ignore.Error{Err: err}
 	}
 	m.Ignored.Digest = fields.Digest(m.Ignored.Rest.Object)
 	return nil
-}
-
-// ignoreFields sets Ignored by evaluating the fields of a strategy.
-func (m *Manifest) ignoreFields(strategy *workv1.UpdateStrategy, from *workv1.Manifest, compiled *compiledFields) error {
-	ignored, err := compiled.get(strategy, ignore.Compile)
-	if err == nil {
-		m.Ignored, err = m.without(ignored, from)
-	}
-	if ignore.Exceeded(err) {
-		compiled.known[strategy] = compileResult{err: err} // do not use up the budget again
-	}
-	return err
-}
-
-// ignoreAsBefore sets Ignored to what is kept.
-func (m *Manifest) ignoreAsBefore(kept rest, strategy *workv1.UpdateStrategy, compiled *compiledFields) error {
-	ignored, err := compiled.get(strategy, ignore.Later)
-	if err = cmp.Or(kept.err, err); err != nil {
-		return err
-	}
-	m.Ignored = &Ignored{Fields: ignored, Rest: &unstructured.Unstructured{}, Hash: kept.hash}
-	return utiljson.Unmarshal(kept.content, &m.Ignored.Rest.Object)
 }
 
 // without evaluates ignored fields on a manifest as the spec has it.

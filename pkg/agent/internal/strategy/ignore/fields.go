@@ -35,7 +35,7 @@ func (e *Error) Error() string { return e.Err.Error() }
 func (e *Error) Unwrap() error { return e.Err }
 
 // Fields are ignoreFields with the condition OnSpokePresent. The nil Fields names none. It is safe for
-// concurrent use if it has a budget, or is compiled.
+// concurrent use if it has a budget, or has removed something.
 type Fields struct {
 	entry       *workv1.IgnoreField // nil: compiled
 	err         error               // of compiling
@@ -46,21 +46,10 @@ type Fields struct {
 	whole, live *budget.Budget // for manifests, and for live objects
 }
 
-// Compile compiles the fields of the entry with the condition OnSpokePresent. It returns nil if
-// there is none. An entry with OnSpokeChange is valid, but its fields are applied like any other
-// and therefore not compiled. Evaluations spend from b, which may be nil.
+// Compile returns the fields of the entry with the condition OnSpokePresent, which are compiled when
+// they are needed first. It returns nil if there is none. An entry with OnSpokeChange is valid, but its
+// fields are applied like any other and therefore not compiled. Evaluations spend from b, which may be nil.
 func Compile(b *budget.Budget, entries []workv1.IgnoreField) (*Fields, error) {
-	f, err := Later(b, entries)
-	if err != nil || f == nil {
-		return nil, err
-	}
-	b.Start()
-	defer b.Stop()
-	return f, f.compile(b)
-}
-
-// Later is Compile, but compiles the fields when they are needed.
-func Later(b *budget.Budget, entries []workv1.IgnoreField) (*Fields, error) {
 	var present *Fields
 	seen := map[workv1.IgnoreFieldsCondition]bool{}
 	for i := range entries {
