@@ -109,7 +109,8 @@ func loseMemory(t *testing.T, before, after, reason, restart string) {
 // TestHeldWorksAskOnce: while works are held, a status resync request of their source has the agent
 // ask for specs, so that a source that was restarted learns of them. A reply to that does not.
 func TestHeldWorksAskOnce(t *testing.T) {
-	raw := newWorld(t).rawSource("hub1")
+	// Nobody answers the agent's first question, which it is not to repeat while the test counts.
+	raw := newWorld(t).rawSource("hub1", func(c *agent.Config) { c.SyncInterval = time.Hour })
 	spec := raw.spec("web", "uid-1", 1, configMap("a", "1"))
 	spec.SourceIdentity = "one"
 	raw.send(spec, nil)

@@ -26,9 +26,6 @@ import (
 	"github.com/workwire/workwire/test/kit/rabbitmqkit"
 )
 
-// startTimeout is the limit for the start of a broker, on a busy machine.
-const startTimeout = time.Minute
-
 // Running is a broker that runs until Stop or the end of the test. Use it from the test's own
 // goroutine.
 type Running struct {
@@ -60,7 +57,7 @@ func Start(t testing.TB, cfg broker.Config) *Running {
 		t.Helper()
 		ctx, cancel := context.WithCancel(context.Background())
 		b, ended, err := run(ctx, cfg)
-		for deadline := time.Now().Add(startTimeout); errors.Is(err, syscall.EADDRINUSE) && time.Now().Before(deadline); {
+		for deadline := time.Now().Add(kit.Patience); errors.Is(err, syscall.EADDRINUSE) && time.Now().Before(deadline); {
 			<-time.After(10 * time.Millisecond) // a connection of another test has the port
 			b, ended, err = run(ctx, cfg)
 		}
@@ -113,7 +110,7 @@ func StartRabbitMQ(t testing.TB, cfg rabbitmqkit.Config) *rabbitmqkit.Container 
 		t.Skip("make e2e runs it, in make check too: it needs the image of hack/rabbitmq-image.sh in WORKWIRE_RABBITMQ")
 	}
 	cfg.Dir = t.TempDir()
-	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
+	ctx, cancel := context.WithTimeout(t.Context(), kit.Patience)
 	defer cancel()
 	c, err := rabbitmqkit.Start(ctx, cfg)
 	if err != nil {
@@ -139,7 +136,7 @@ func StartMosquittoWith(t testing.TB, cfg mosquittokit.Config) *Running {
 	r := &Running{}
 	r.start = func(t testing.TB) {
 		t.Helper()
-		ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+		ctx, cancel := context.WithTimeout(context.Background(), kit.Patience)
 		defer cancel()
 		p, err := mosquittokit.Start(ctx, cfg)
 		if err != nil {

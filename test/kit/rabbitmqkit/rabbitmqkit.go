@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -83,10 +84,16 @@ func Start(ctx context.Context, cfg Config) (*Container, error) {
 // distribution, by which rabbitmqctl reaches it.
 type addresses struct{ mqtt, epmd, distribution *net.TCPAddr }
 
-// freeAddrs returns addresses at which nobody listens.
+// freeAddrs returns addresses at which nobody listens. RabbitMQ listens there seconds later: the ports are below those that the kernel gives
+// to connections, of other tests, say.
 func freeAddrs(ctx context.Context) (a addresses, err error) {
 	for _, addr := range []**net.TCPAddr{&a.mqtt, &a.epmd, &a.distribution} {
-		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+		var l net.Listener
+		for range 100 {
+			if l, err = (&net.ListenConfig{}).Listen(ctx, "tcp", fmt.Sprint("127.0.0.1:", 10_000+rand.IntN(20_000))); err == nil {
+				break
+			}
+		}
 		if err != nil {
 			return a, err
 		}
