@@ -78,8 +78,8 @@ type Config struct {
 	// session and of all: messages with QoS 0, and all messages of sessions that end with their
 	// connection, or without a DataDir. Default [DefaultMaxQueuedMemoryBytes] and
 	// [DefaultMaxTotalMemoryBytes]. Beyond them QoS 0 is dropped, and otherwise a session ends as
-	// above. MaxTotalMemoryBytes also limits what waits for the disk; beyond it, messages are refused
-	// until the disk takes them.
+	// above. MaxTotalMemoryBytes also limits what waits for the disk, counted as for MaxTotalBytes; beyond
+	// it, messages are refused until the disk takes them.
 	MaxQueuedMemoryBytes int64 `json:"maxQueuedMemoryBytes,omitempty"`
 	MaxTotalMemoryBytes  int64 `json:"maxTotalMemoryBytes,omitempty"`
 

@@ -97,7 +97,7 @@ func TestPropertiesCount(t *testing.T) {
 // TestMemoryLimits: what is in memory only has limits of its own, for one queue and for all. What is
 // on disk does not count, and all is given back.
 func TestMemoryLimits(t *testing.T) {
-	router, st, _ := open(t, filepath.Join(t.TempDir(), "db"))
+	router, st, commit := open(t, filepath.Join(t.TempDir(), "db"))
 	defer func() { _ = st.Close() }()
 	router.SetLimits(session.Limits{MaxQueuedMessages: 1000, MaxQueuedBytes: 1 << 20, MaxTotalBytes: 1 << 30, MaxQueuedMemory: 20_000, MaxTotalMemory: 50_000})
 	b := &bench{Router: router}
@@ -113,6 +113,7 @@ func TestMemoryLimits(t *testing.T) {
 		}
 	}
 	send("d", 50, 1)
+	commit()
 	if got := b.Stats(); got.TotalMemory != 0 || got.Queued != 50 {
 		t.Errorf("on disk: %+v", got)
 	}

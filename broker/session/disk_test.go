@@ -229,25 +229,25 @@ func TestUnwrittenIsLimited(t *testing.T) {
 	commit()
 	p, _ := router.Connect(session.Connect{ID: "p"})
 	other, _ := router.Connect(session.Connect{ID: "other"})
-	fill := func() {
+	fill := func(size, want int) {
 		t.Helper()
 		before := router.Stats()
 		for range 100 {
-			publish(t, p, "t", strings.Repeat("x", 1023), nil)
+			publish(t, p, "t", strings.Repeat("x", size), nil)
 		}
-		if got := router.Stats(); got.Queued-before.Queued != 10 || got.Refused-before.Refused != 90 {
-			t.Errorf("of 100 KiB %d messages were queued and %d refused, want 10 and 90", got.Queued-before.Queued, got.Refused-before.Refused)
+		if got := router.Stats(); got.Queued-before.Queued != want || got.Refused-before.Refused != uint64(100-want) {
+			t.Errorf("of 100 times %d bytes %d messages were queued and %d refused, want %d queued", size, got.Queued-before.Queued, got.Refused-before.Refused, want)
 		}
 	}
-	fill()
+	fill(1023, 8)
 	check(t, "what is queued is not on disk", drain(t, p), "")
 	publish(t, other, "t", "x", nil)
 	check(t, "there is no room", drain(t, other), "ack1/97")
 	commit()
-	if got, want := drain(t, p), strings.Repeat("ack1/0 ", 10)+strings.Repeat("ack1/97 ", 90); got+" " != want {
+	if got, want := drain(t, p), strings.Repeat("ack1/0 ", 8)+strings.Repeat("ack1/97 ", 92); got+" " != want {
 		t.Errorf("once there is room: %s", got)
 	}
-	fill()
+	fill(1, 39) // each needs a place of 256 bytes, too
 	router.RevokeSession("c")
 	l, _ = router.Connect(session.Connect{ID: "c", Expiry: 1000})
 	subscribe(t, l, "t")

@@ -96,13 +96,15 @@ func (r *Router) deleteSession(s *session) {
 func (r *Router) storeEntry(s *session, e *entry) {
 	r.writes++
 	msg := e.msg
+	bytes := int64(entryBytes)
 	if msg.storedRefs == 0 {
+		bytes += msg.bytes
 		body := msg.body
 		r.cfg.Store.Add(store.Messages, messageKey(msg.id), func() ([]byte, error) { return body.encode(), nil })
 		r.uncommitted = append(r.uncommitted, msg)
-		msg.unwritten = true
-		r.unwritten += msg.bytes
 	}
+	msg.unwritten += bytes
+	r.unwritten += bytes
 	msg.storedRefs++
 	rec := entryRecord{Publisher: e.publisher}
 	r.cfg.Store.Add(store.Queue, queueKey(s.id, msg.id), func() ([]byte, error) { return json.Marshal(rec) })
@@ -119,12 +121,10 @@ func (r *Router) deleteEntry(s *session, e *entry) {
 	}
 }
 
-// written no longer counts msg in r.unwritten.
+// written no longer counts msg, and its entries, in r.unwritten.
 func (r *Router) written(msg *shared) {
-	if msg.unwritten {
-		msg.unwritten = false
-		r.unwritten -= msg.bytes
-	}
+	r.unwritten -= msg.unwritten
+	msg.unwritten = 0
 }
 
 // barrier returns the batch that makes all changes so far durable, or 0 without a store.

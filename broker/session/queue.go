@@ -64,7 +64,7 @@ type shared struct {
 	expires    int64    // Message.Expires
 	pinned     bool     // the body stays in memory, and counts there: an entry is not in the store
 	batch      uint64   // batch of the store that makes it durable
-	unwritten  bool     // it counts in Router.unwritten
+	unwritten  int64    // bytes that it counts in Router.unwritten, with its entries
 }
 
 func newShared(m *Message) *shared {

@@ -87,7 +87,7 @@ type Router struct {
 	committed   uint64             // last batch that the store has committed
 	ackWaiters  map[*Conn]struct{} // connections with an acknowledgement that waits for a batch
 	uncommitted []*shared          // messages passed to the store, oldest first
-	unwritten   int64              // size of those of them that are still to be written
+	unwritten   int64              // bytes of those of them that are still to be written, with their entries
 	cachedBytes int64              // size of the message bodies in memory
 	totalBytes  int64              // see Config.MaxTotalBytes
 	totalMemory int64              // see Config.MaxTotalMemory
@@ -156,8 +156,8 @@ type Limits struct {
 	MaxTotalBytes int64
 	// MaxQueuedMemory limits what the queue of one session has in memory only: QoS 0, and all of a
 	// session that ends with its connection, or without a Store. MaxTotalMemory limits that of all
-	// sessions together, each message counted once; and what waits for the Store, beyond which QoS 1 messages are refused
-	// until it has written. 0 means no limit.
+	// sessions together, each message counted once, and 256 for each place; and what waits for the Store, counted likewise,
+	// beyond which QoS 1 messages are refused until it has written. 0 means no limit.
 	MaxQueuedMemory, MaxTotalMemory int64
 	// MaxExpiry and MaxWillDelay limit what clients may ask for, in seconds; 0 means no limit.
 	MaxExpiry, MaxWillDelay uint32
