@@ -2,7 +2,6 @@ package process
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -21,8 +20,8 @@ type Spec struct {
 	Input string
 	// Dir is the working directory.
 	Dir string
-	// Log is the file that takes stdout and stderr. One earlier log is kept beside it as Log +
-	// ".1".
+	// Log is the file that takes stdout and stderr, up to 64 MiB. One earlier log is kept beside it as
+	// Log + ".1".
 	Log string
 	// Lifeline ends the child with its parent; required.
 	Lifeline *Lifeline
@@ -46,14 +45,10 @@ func Start(spec Spec) (*Child, error) {
 	if err != nil {
 		return nil, fmt.Errorf("starting %s: finding this program: %w", spec.Name, err)
 	}
-	if err := os.Rename(spec.Log, spec.Log+".1"); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("starting %s: renaming the previous log: %w", spec.Name, err)
+	log := &logFile{path: spec.Log}
+	if err := log.begin(); err != nil {
+		return nil, fmt.Errorf("starting %s: %w", spec.Name, err)
 	}
-	log, err := os.OpenFile(spec.Log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("starting %s: opening its log: %w", spec.Name, err)
-	}
-	defer log.Close()
 
 	cmd := exec.Command(program)
 	cmd.Args = append([]string{spec.Name}, spec.Args...)
@@ -66,11 +61,13 @@ func Start(spec Spec) (*Child, error) {
 	cmd.Env = append(childEnv(os.Environ()), lifelineEnv+"=3")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
+		log.file.Close()
 		return nil, fmt.Errorf("starting %s: %w", spec.Name, err)
 	}
 	c := &Child{name: spec.Name, log: spec.Log, cmd: cmd, done: make(chan struct{})}
 	go func() {
 		c.err = cmd.Wait()
+		log.file.Close()
 		close(c.done)
 	}()
 	return c, nil

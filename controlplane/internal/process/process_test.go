@@ -1,6 +1,7 @@
 package process
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
@@ -28,6 +29,13 @@ func TestMain(m *testing.M) {
 	case "failing":
 		fmt.Println("first line")
 		fmt.Println("the reason")
+		os.Exit(3)
+	case "chatty":
+		line := append(bytes.Repeat([]byte("x"), 1<<20-1), '\n')
+		for range 3 * maxLog / len(line) {
+			os.Stdout.Write(line) //nolint:errcheck // the test finds what is missing
+		}
+		fmt.Fprintln(os.Stderr, "the last words")
 		os.Exit(3)
 	}
 	os.Exit(m.Run())
@@ -109,6 +117,22 @@ func TestKeepsOneEarlierLog(t *testing.T) {
 	}
 	if data, err := os.ReadFile(log); err != nil || strings.Contains(string(data), "earlier") {
 		t.Errorf("log %q, error %v", data, err)
+	}
+}
+
+// TestLogsAreBounded: a child that writes without end has a log of 64 MiB and the one before it, and it ends with its last words.
+func TestLogsAreBounded(t *testing.T) {
+	child, _, log := start(t, "chatty")
+	if err := child.Err().Error(); !strings.Contains(err, "exit status 3") || !strings.Contains(err, "the last words") {
+		t.Error(err)
+	}
+	for _, file := range []string{log, log + ".1"} {
+		if info, err := os.Stat(file); err != nil || info.Size() > maxLog {
+			t.Errorf("%s: %v, %v", file, info, err)
+		}
+	}
+	if files, err := os.ReadDir(filepath.Dir(log)); err != nil || len(files) != 2 {
+		t.Errorf("%v, %v", files, err)
 	}
 }
 
