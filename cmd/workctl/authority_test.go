@@ -51,7 +51,7 @@ func TestRotateAuthorityAsks(t *testing.T) {
 				t.Errorf("%s: behind is %v:\n%s", step, behind, out)
 			}
 		}
-		if _, err := rotate("--step=drop"); err == nil || !strings.Contains(err.Error(), "1 clusters have not renewed") {
+		if _, err := rotate("--step=drop"); err == nil || !strings.Contains(err.Error(), "1 cluster has not renewed its certificate") {
 			t.Errorf("too early: %v", err)
 		}
 		if replacement == 0 {

@@ -142,7 +142,7 @@ func printReport(stdout, stderr io.Writer, report certificates.Report) {
 		}
 	}
 	if kept > 0 {
-		printLine("%d certificates unchanged", kept)
+		printLine("%s unchanged", cli.Plural(kept, "certificate", "certificates"))
 	}
 	for _, w := range report.Warnings {
 		_, _ = fmt.Fprintln(stderr, "warning:", w)
@@ -316,7 +316,8 @@ func rotateCommand(o *cli.Options) *cobra.Command {
 					return err
 				}
 				if behind > 0 {
-					return cli.Errorf("%d clusters have not renewed their certificate", behind).Do("repeat --step=issue to see which; or drop with --force: they are disconnected until they have renewed")
+					return cli.Errorf("%s", cli.Plural(behind, "cluster has not renewed its certificate", "clusters have not renewed their certificates")).
+						Do("repeat --step=issue to see which; or drop with --force: such a cluster is disconnected until it has renewed")
 				}
 			}
 			report, err := manager.Rotate(certificates.Step(step))
@@ -358,7 +359,7 @@ func tellBehind(ctx context.Context, o *cli.Options, manager *certificates.Manag
 	if err != nil {
 		return 0, cli.APIError("list the clusters", err)
 	}
-	_, err = fmt.Fprintf(out, "%d of %d clusters that joined with a token have a certificate of %s\n", all-len(behind), all, status.Authorities[0].Name)
+	_, err = fmt.Fprintf(out, "%s has certified %d of %s that joined with a token\n", status.Authorities[0].Name, all-len(behind), cli.Plural(all, "cluster", "clusters"))
 	if err == nil && len(behind) > 0 {
 		_, err = fmt.Fprintf(out, "not yet: %s\n", strings.Join(behind, ", "))
 	}
@@ -384,8 +385,8 @@ func revokeCommand(stdout io.Writer) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(stdout, "%s: %d certificates revoked\nnext: distribute ca.crl to the brokers; "+
-				"`workctl certs ensure` issues a new certificate if %s is still in --config\n", name, count, name)
+			_, err = fmt.Fprintf(stdout, "%s: %s revoked\nnext: distribute ca.crl to the brokers; "+
+				"`workctl certs ensure` issues a new certificate if %s is still in --config\n", name, cli.Plural(count, "certificate", "certificates"), name)
 			return err
 		},
 	})

@@ -123,7 +123,7 @@ func verdict(results []direct.Difference) error {
 	case len(failures) > 0:
 		return cli.Errorf("%s", strings.Join(failures, "\n")).WithCode(code).Do("%s", hint)
 	case changing > 0:
-		return cli.Errorf("%d of %d works would change something, or be refused", changing, len(results)).WithCode(cli.ExitNo)
+		return cli.Errorf("%d of %s would change something, or be refused", changing, cli.Plural(len(results), "work", "works")).WithCode(cli.ExitNo)
 	default:
 		return nil
 	}
@@ -180,7 +180,7 @@ func showObjects(out io.Writer, style cli.Style, objects []wire.DryRunObject) {
 			fmt.Fprintf(out, "      %s\n", cli.OneLine(fieldLine(field)))
 		}
 		if o.OmittedFields > 0 {
-			fmt.Fprintf(out, "      and %d more fields\n", o.OmittedFields)
+			fmt.Fprintf(out, "      and %s\n", cli.Plural(o.OmittedFields, "more field", "more fields"))
 		}
 		for _, warning := range o.Warnings {
 			fmt.Fprintf(out, "      %s %s\n", style.Paint(cli.Warn, "warning:"), cli.OneLine(warning))

@@ -188,8 +188,10 @@ func (f *diffSetFlags) show(o *cli.Options, plan *preview.Plan, record *previews
 	if plan.Revision > 0 {
 		revision = fmt.Sprintf(", revision %d", plan.Revision)
 	}
-	fmt.Fprintf(o.Out, "\nset %s/%s%s: of %d clusters %d were asked and %d have answered, %d are away; %d refuse something; on one cluster at most %d objects would be changed and %d deleted\n",
-		plan.Set.Namespace, plan.Set.Name, revision, record.Clusters, record.Asked, record.Answered, record.Away, record.Refused, record.Changed, record.Deleted)
+	fmt.Fprintf(o.Out, "\nset %s/%s%s: of %s %s and %s, %s; %s; on one cluster at most %s would be changed and %d deleted\n",
+		plan.Set.Namespace, plan.Set.Name, revision, cli.Plural(record.Clusters, "cluster", "clusters"), cli.Plural(record.Asked, "was asked", "were asked"),
+		cli.Plural(record.Answered, "has answered", "have answered"), cli.Plural(record.Away, "is away", "are away"),
+		cli.Plural(record.Refused, "refuses something", "refuse something"), cli.Plural(record.Changed, "object", "objects"), record.Deleted)
 	if previews.Demanded(plan.Set.Annotations) && !f.record && len(f.paths) == 0 {
 		fmt.Fprintln(o.Out, forecast(held))
 	}
@@ -207,10 +209,6 @@ func forecast(held string) string {
 // showGroup writes a group: its clusters, and a line for each object with more below it.
 func showGroup(out io.Writer, style cli.Style, g *preview.Group) {
 	names := condition.First(g.Clusters, maxNamed, len(g.Clusters), ", ")
-	noun := "clusters"
-	if len(g.Clusters) == 1 {
-		noun = "cluster"
-	}
 	says := ""
 	switch {
 	case g.State == preview.Away:
@@ -220,7 +218,7 @@ func showGroup(out io.Writer, style cli.Style, g *preview.Group) {
 	case len(g.Objects) == 0:
 		says = "  " + style.Paint(cli.Dim, "= nothing would change")
 	}
-	fmt.Fprintf(out, "%d %s: %s%s\n", len(g.Clusters), noun, names, says)
+	fmt.Fprintf(out, "%s: %s%s\n", cli.Plural(len(g.Clusters), "cluster", "clusters"), names, says)
 	showObjects(out, style, g.Objects)
 }
 
@@ -238,9 +236,9 @@ func judge(plan *preview.Plan, record *previews.Record) error {
 	case record.Refused > 0 || record.Changed > 0 || record.Deleted > 0 || len(plan.Leaving) > 0:
 		return cli.Errorf("something would change, or be refused").WithCode(cli.ExitNo)
 	case record.Failed > 0:
-		return cli.Errorf("%d clusters cannot tell", record.Failed)
+		return cli.Errorf("%s cannot tell", cli.Plural(record.Failed, "cluster", "clusters"))
 	case record.Answered < record.Clusters && record.Away > 0:
-		return cli.Errorf("%d clusters are away", record.Away).WithCode(cli.ExitTimeout)
+		return cli.Errorf("%s away", cli.Plural(record.Away, "cluster is", "clusters are")).WithCode(cli.ExitTimeout)
 	}
 	return nil
 }

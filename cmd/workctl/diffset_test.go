@@ -9,7 +9,9 @@ import (
 	"testing"
 	"time"
 
+	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
 	"github.com/workwire/workwire/pkg/ctl/cli"
+	"github.com/workwire/workwire/pkg/ctl/direct"
 	"github.com/workwire/workwire/pkg/ctl/preview"
 	"github.com/workwire/workwire/pkg/hub/previews"
 	"github.com/workwire/workwire/pkg/wire"
@@ -61,6 +63,28 @@ func TestJudge(t *testing.T) {
 		}
 		if got != c.want {
 			t.Errorf("%s: exit code %d, want %d", name, got, c.want)
+		}
+	}
+}
+
+// TestOneIsOne: what is said of one cluster, work or field is not what is said of several.
+func TestOneIsOne(t *testing.T) {
+	var out bytes.Buffer
+	showObjects(&out, cli.Style{}, []wire.DryRunObject{{Kind: "ConfigMap", Name: "a", Result: wire.DryRunChanged, OmittedFields: 1}})
+	f, one := diffSetFlags{}, &preview.Plan{Set: &workv1alpha1.ManifestWorkReplicaSet{}}
+	kit.NoError(t, f.show(&cli.Options{Streams: cli.Streams{Out: &out}}, one, &previews.Record{Clusters: 1, Asked: 1, Answered: 1, Away: 1, Refused: 1, Changed: 1, Deleted: 1}, ""))
+	for _, err := range []error{
+		judge(one, &previews.Record{Clusters: 1, Failed: 1}), judge(one, &previews.Record{Clusters: 1, Away: 1}),
+		verdict([]direct.Difference{{Objects: []wire.DryRunObject{{Result: wire.DryRunCreated}}}}),
+	} {
+		out.WriteString(err.Error() + "\n")
+	}
+	for _, want := range []string{
+		"and 1 more field\n", "of 1 cluster 1 was asked and 1 has answered, 1 is away; 1 refuses something; on one cluster at most 1 object would be changed and 1 deleted\n",
+		"1 cluster cannot tell\n", "1 cluster is away\n", "1 of 1 work would change something",
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%s, want %q", out.String(), want)
 		}
 	}
 }

@@ -59,13 +59,13 @@ func TestLifecycle(t *testing.T) {
 		want string // a pattern
 	}{
 		{[]string{"ensure"}, `(?s)created the authority workwire .*broker: issued until .*cluster1: issued until`},
-		{[]string{"ensure", "--renew=broker"}, `(?s)broker: issued .*requested.*1 certificates unchanged`},
+		{[]string{"ensure", "--renew=broker"}, `(?s)broker: issued .*requested.*1 certificate unchanged`},
 		{[]string{"show"}, `(?s)authority workwire \w+ \(current\), .*cluster1 +agent +- +workwire \w+ +20.* good\n`},
 		{[]string{"show", "-o=name"}, `^broker\ncluster1\n$`},
 		{[]string{"show", "-o=jsonpath={.authorities[*].place} {.certificates[?(@.role==\"agent\")].name}"}, `^current cluster1$`},
 		{[]string{"show", "-o=yaml"}, `(?s)- hosts:\n  - localhost.*notAfter: "20`},
 		{[]string{"secret", "--name=cluster1", "--namespace=ns"}, `kind: Secret`},
-		{[]string{"revoke", "--name=cluster1"}, `cluster1: 1 certificates revoked`},
+		{[]string{"revoke", "--name=cluster1"}, `cluster1: 1 certificate revoked`},
 		{[]string{"show"}, `(?s)1 revoked.*due: it is revoked`},
 		{[]string{"ensure"}, `cluster1: issued .*revoked`},
 		{[]string{"rotate-authority", "--step=trust"}, `(?s)created the next authority .*continue with --step=issue`},

@@ -310,7 +310,7 @@ func TestPreview(t *testing.T) {
 	out = s.diff(4, "-f=next.yaml")
 	s.shows(out, "2 clusters: berlin, bonn\n", "- v1 ConfigMap {cluster}/old  would be deleted", "~ v1 ConfigMap {cluster}/till", "+ v1 Secret default/keys  would be created",
 		"1 cluster: paris\n", "- v1 ConfigMap paris/old  would be deleted", "✗ v1 Secret default/keys  denied", "refused by the policy of the cluster's owner",
-		"1 cluster: rome  away\n", "of 4 clusters 3 were asked and 3 have answered, 1 are away; 1 refuse something; on one cluster at most 2 objects would be changed and 1 deleted")
+		"1 cluster: rome  away\n", "of 4 clusters 3 were asked and 3 have answered, 1 is away; 1 refuses something; on one cluster at most 2 objects would be changed and 1 deleted")
 	s.diff(2, "-f=next.yaml", "--record")
 	s.apply(price, keys)
 	s.waits("revision 2: 0 of 4 clusters succeeded; waits for its preview, the one of ")
@@ -337,7 +337,7 @@ func TestPreview(t *testing.T) {
 	s.waits("is of another template")
 	s.override("more", `[{patches: [{target: {kind: ConfigMap, name: till}, json: [{op: add, path: /data/of, expression: cluster.labels.region}]}]}]`)
 	s.shows(s.diff(4, "till", "--clusters=berlin,paris"), "1 cluster: berlin", `data.of: + "north"`, `data.price: "3" → "4"`, "1 cluster: paris", `data.of: + "west"`, "2 were asked and 2 have answered")
-	s.shows(s.diff(0, "till", "--sample=2", "--record"), "of 4 clusters 2 were asked and 2 have answered, 1 are away; 0 refuse something; on one cluster at most 1 objects would be changed and 0 deleted")
+	s.shows(s.diff(0, "till", "--sample=2", "--record"), "of 4 clusters 2 were asked and 2 have answered, 1 is away; 0 refuse something; on one cluster at most 1 object would be changed and 0 deleted")
 	s.have("4", "berlin", "bonn", "paris")
 
 	// A changed override is not what was previewed.

@@ -234,11 +234,8 @@ func (f *Found) certificates(now time.Time) []enrolment.Issued {
 func (f *Found) ends(now time.Time) []string {
 	var all []string
 	count := func(n int, what string) {
-		switch {
-		case n == 1:
-			all = append(all, "1 "+what)
-		case n > 1:
-			all = append(all, fmt.Sprintf("%d %ss", n, what))
+		if n > 0 {
+			all = append(all, cli.Plural(n, what, what+"s"))
 		}
 	}
 	count(len(f.Works), "work")

@@ -127,7 +127,7 @@ func (e *Event) describe(message wire.Message) {
 		e.Summary = strings.Join(conditions, ", ")
 	case *wire.StatusDelta:
 		e.Kind, e.Work, e.UID, e.Generation = "status", m.Of.Meta.Name, string(m.Of.UID), int64(m.Of.Generation)
-		e.Summary = fmt.Sprintf("%d bytes of changes since the status before", len(m.Patch))
+		e.Summary = cli.Plural(len(m.Patch), "byte", "bytes") + " of changes since the status before"
 	case *wire.SpecResync:
 		e.Kind, e.Summary = "spec-resync", fmt.Sprintf("asks for specs, lists %d", len(m.Versions))
 	case *wire.StatusResync:
@@ -150,7 +150,7 @@ func (e *Event) describe(message wire.Message) {
 			e.Summary = m.Failure
 		}
 	case *wire.Digest:
-		e.Kind, e.Summary = "digest", fmt.Sprintf("digests in %d buckets", len(m.Buckets))
+		e.Kind, e.Summary = "digest", "digests in "+cli.Plural(len(m.Buckets), "bucket", "buckets")
 	}
 }
 
@@ -170,7 +170,7 @@ func redact(data []byte) json.RawMessage {
 		if !isText {
 			return "(redacted)"
 		}
-		return fmt.Sprintf("(%d characters)", len(text))
+		return "(" + cli.Plural(len(text), "character", "characters") + ")"
 	})
 	if err != nil {
 		return json.RawMessage(`"(not JSON)"`)
