@@ -135,7 +135,7 @@ func TestSee(t *testing.T) {
 	f.work("bad", &condition.Manifest{ApplyError: errors.New(`admission webhook "guard" denied the request: no`)})
 	f.work("new", nil)
 	n := "-n=" + f.cluster
-	f.workctl(0, []string{"status", n}, "WORKS     3: 2 delivered, 1 applied, 1 ready, 1 pending, 1 failing; oldest pending: "+f.cluster+"/new", "Webhook", "HUB       not known")
+	f.workctl(0, []string{"status", n}, "WORKS     3: 1 ready, 1 pending, 1 failing (of all 2 delivered, 1 applied); oldest pending: "+f.cluster+"/new", "Webhook", "HUB       not known")
 	f.workctl(0, []string{"status", "-o=json"}, `"oldestPending": {`, `"cause": "Webhook"`)
 	f.workctl(0, []string{"get", "works", n}, "bad", "good", "NotAnswered")
 	f.workctl(0, []string{"get", "mw", n, "good", "-o=yaml"}, "kind: ManifestWork", "manifests:")

@@ -83,16 +83,16 @@ func TestWatch(t *testing.T) {
 	}
 	big, pipe := &terminal{width: 200, height: 50}, &terminal{}
 	stopBig, stopPipe := start(big), start(pipe)
-	big.shows(t, "WORKS     0: 0 delivered", clearBelow)
-	pipe.shows(t, "works 0: 0 delivered")
+	big.shows(t, "WORKS     0: 0 ready", clearBelow)
+	pipe.shows(t, "works 0: 0 ready")
 	f.work("web", nil)
-	big.shows(t, "WORKS     1: 0 delivered", "NotAnswered")
-	pipe.shows(t, "works 1: 0 delivered")
+	big.shows(t, "WORKS     1: 0 ready, 1 pending", "NotAnswered")
+	pipe.shows(t, "works 1: 0 ready, 1 pending")
 	f.answer("web", condition.Manifest{})
-	big.shows(t, "WORKS     1: 1 delivered, 1 applied, 1 ready")
+	big.shows(t, "WORKS     1: 1 ready (of all 1 delivered, 1 applied)")
 	kit.NoError(t, f.clients.WorkV1().ManifestWorks(f.cluster).Delete(t.Context(), "web", metav1.DeleteOptions{}))
-	big.shows(t, "WORKS     0: 0 delivered")
-	pipe.shows(t, "works 1: 1 delivered, 1 applied, 1 ready")
+	big.shows(t, "WORKS     0: 0 ready")
+	pipe.shows(t, "works 1: 1 ready (of all 1 delivered, 1 applied)")
 	big.resize(40, 3)
 	kit.True(t, "it fits", func() bool { return strings.Count(big.frame(), "\n") == 2 })
 	stopBig()
@@ -100,7 +100,7 @@ func TestWatch(t *testing.T) {
 	if text := big.written.String(); !strings.HasPrefix(text, enterScreen) || !strings.HasSuffix(text, leaveScreen) {
 		t.Errorf("it does not leave the terminal as it was: %q", text[max(0, len(text)-200):])
 	}
-	if text := pipe.written.String(); strings.Contains(text, "\x1b") || strings.Count(text, "works 0: 0 delivered") > 2 {
+	if text := pipe.written.String(); strings.Contains(text, "\x1b") || strings.Count(text, "works 0: 0 ready") > 2 {
 		t.Errorf("a pipe gets\n%s", text)
 	}
 }

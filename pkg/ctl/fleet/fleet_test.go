@@ -141,19 +141,25 @@ func busy() *fleet.Snapshot {
 
 // TestCounts checks that each work is in one of the counts that say how it is.
 func TestCounts(t *testing.T) {
-	sum := fleet.Summarize(busy(), 0)
+	s := busy()
+	deleted := work("cluster1", "deleted", condition.Manifest{})
+	deleted.DeletionTimestamp = new(ago(time.Minute))
+	s.Works = append(s.Works, deleted, work("cluster1", "unwatched", condition.Manifest{Rules: []string{}}),
+		work("cluster1", "warned", condition.Manifest{Warnings: []string{`unknown field "spec.replcas"`}}),
+		work("cluster1", "feedback", condition.Manifest{HasFeedback: true, FeedbackError: errors.New("path .x is not found")}))
+	sum := fleet.Summarize(s, 0)
 	n := sum.Works
-	if n.Total != 8 || n.Ready != 1 || n.Pending != 1 || n.Failing != 3 || n.Waiting != 3 {
+	if n.Total != 12 || n.Ready != 2 || n.NotWatched != 1 || n.Waiting != 2 || n.Staged != 1 || n.Pending != 2 || n.Failing != 4 {
 		t.Errorf("%+v", n)
 	}
 	failing := 0
-	for _, c := range fleet.ClusterLines(busy(), fleet.WorkLines(busy())) {
+	for _, c := range fleet.ClusterLines(s, fleet.WorkLines(s)) {
 		failing += c.Failing
 	}
 	if failing != n.Failing {
 		t.Errorf("clusters have %d failing works, want %d", failing, n.Failing)
 	}
-	if text := sum.Line(); !strings.Contains(text, "1 pending, 3 failing, 3 waiting") {
+	if text := sum.Line(); !strings.Contains(text, "works 12: 2 ready, 1 with readiness not watched, 2 waiting, 1 staged, 2 pending, 4 failing (of all 10 delivered, ") {
 		t.Errorf("%s", text)
 	}
 }

@@ -57,24 +57,28 @@ type ClusterCounts struct {
 	Paused      int  `json:"paused"`
 }
 
-// WorkCounts counts works. Applied, Ready and Degraded count those whose newest spec is so. A delivered work is Failing if it is
-// blocked, and Waiting if it is on its way.
+// WorkCounts counts works. Each is one of Pending, Failing, Staged, Waiting, NotWatched and Ready; the others count some of
+// them again.
 type WorkCounts struct {
-	Total     int `json:"total"`
-	Delivered int `json:"delivered"`
-	Applied   int `json:"applied"`
-	Ready     int `json:"ready"`
+	Total int `json:"total"`
+	Ready int `json:"ready"`
 	// NotWatched is how many are applied, without anybody watching whether their objects are ready.
 	NotWatched int `json:"notWatched"`
-	// Warned is how many are applied with warnings.
-	Warned   int `json:"warned"`
-	Degraded int `json:"degraded"`
-	Deleting int `json:"deleting"`
-	Failing  int `json:"failing"`
-	Waiting  int `json:"waiting"`
+	// Waiting is how many are on their way, and Staged how many of the others wait for the time to apply them.
+	Waiting int `json:"waiting"`
+	Staged  int `json:"staged"`
+	// Failing is how many are blocked, of those that the agent has answered.
+	Failing int `json:"failing"`
 	// Pending is how many works the agent has not answered.
 	Pending       int          `json:"pending"`
 	OldestPending *PendingWork `json:"oldestPending,omitempty"`
+
+	// Delivered, Applied and Degraded count those whose newest spec is so, Warned those that are applied with warnings.
+	Delivered int `json:"delivered"`
+	Applied   int `json:"applied"`
+	Warned    int `json:"warned"`
+	Degraded  int `json:"degraded"`
+	Deleting  int `json:"deleting"`
 }
 
 // PendingWork is a work that the agent has not answered.
@@ -216,11 +220,7 @@ func (sum *Summary) countWorks(s *Snapshot, lines []WorkLine) {
 		line := &lines[i]
 		count(&n.Delivered, line.Delivered)
 		count(&n.Applied, line.Applied)
-		count(&n.Ready, line.Ready)
-		switch line.State {
-		case explain.Applied:
-			n.NotWatched++
-		case explain.Warned:
+		if line.State == explain.Warned {
 			n.Warned++
 		}
 		if c := workstate.Current(&s.Works[i], workv1.WorkDegraded); c != nil {
@@ -237,8 +237,14 @@ func (sum *Summary) countWorks(s *Snapshot, lines []WorkLine) {
 			}
 		case line.failing():
 			n.Failing++
-		case line.State == explain.Progressing:
+		case line.Cause == workstate.Staged:
+			n.Staged++
+		case line.State == explain.Progressing, line.Ready == string(metav1.ConditionFalse):
 			n.Waiting++
+		case line.Ready == "":
+			n.NotWatched++
+		default:
+			n.Ready++
 		}
 	}
 	sum.WorkProblems = attention(lines, true)

@@ -3,6 +3,7 @@ package fleet
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -122,22 +123,12 @@ func SetTable(lines []SetLine, now time.Time, wide bool) *cli.Rows {
 func (sum *Summary) Write(w io.Writer, style cli.Style, width int) error {
 	var out strings.Builder
 	fmt.Fprintf(&out, "%s  %s\n", style.Paint(cli.Bold, "HUB     "), style.Paint(hubTone(sum.Hub.State), sum.Hub.text(sum.Time)))
-	c := sum.Clusters
-	if c.Known {
-		fmt.Fprintf(&out, "%s  %d: %s%s\n", style.Paint(cli.Bold, "CLUSTERS"), c.Total, style.Paint(cli.Good, fmt.Sprintf("%d connected", c.Connected)),
-			counts(style, counted{"away", c.Away, cli.Bad}, counted{"not accepted", c.NotAccepted, cli.Warn}, counted{"paused", c.Paused, cli.Warn}))
-	} else {
-		fmt.Fprintf(&out, "%s  not known\n", style.Paint(cli.Bold, "CLUSTERS"))
-	}
-	n := sum.Works
-	fmt.Fprintf(&out, "%s  %d: %d delivered, %d applied, %s%s", style.Paint(cli.Bold, "WORKS   "), n.Total, n.Delivered, n.Applied,
-		style.Paint(cli.Good, fmt.Sprintf("%d ready", n.Ready)),
-		counts(style, n.others()...))
-	if p := n.OldestPending; p != nil {
+	fmt.Fprintf(&out, "%s  %s\n", style.Paint(cli.Bold, "CLUSTERS"), sum.Clusters.text(style))
+	fmt.Fprintf(&out, "%s  %s", style.Paint(cli.Bold, "WORKS   "), sum.Works.text(style))
+	if p := sum.Works.OldestPending; p != nil {
 		fmt.Fprintf(&out, "; oldest pending: %s/%s, %s", p.Cluster, p.Name, Age(sum.Time, &p.Since))
 	}
-	fmt.Fprintf(&out, "\n%s  %d: %d rolled out%s\n", style.Paint(cli.Bold, "SETS    "), sum.Sets.Total, sum.Sets.RolledOut,
-		counts(style, counted{"paused", sum.Sets.Paused, cli.Warn}))
+	fmt.Fprintf(&out, "\n%s  %s\n", style.Paint(cli.Bold, "SETS    "), sum.Sets.text(style))
 	if _, err := io.WriteString(w, out.String()); err != nil {
 		return err
 	}
@@ -146,10 +137,8 @@ func (sum *Summary) Write(w io.Writer, style cli.Style, width int) error {
 
 // Line returns the summary on one line: the counts, and the worst problem.
 func (sum *Summary) Line() string {
-	n := sum.Works
-	text := fmt.Sprintf("hub %s; clusters %d: %d connected%s; works %d: %d delivered, %d applied, %d ready%s; sets %d: %d rolled out", sum.Hub.State,
-		sum.Clusters.Total, sum.Clusters.Connected, counts(cli.Style{}, counted{"away", sum.Clusters.Away, cli.Bad}, counted{"not accepted", sum.Clusters.NotAccepted, cli.Warn}),
-		n.Total, n.Delivered, n.Applied, n.Ready, counts(cli.Style{}, n.others()...), sum.Sets.Total, sum.Sets.RolledOut)
+	plain := cli.Style{}
+	text := fmt.Sprintf("hub %s; clusters %s; works %s; sets %s", sum.Hub.State, sum.Clusters.text(plain), sum.Works.text(plain), sum.Sets.text(plain))
 	if len(sum.WorkProblems) > 0 {
 		w := &sum.WorkProblems[0]
 		text += fmt.Sprintf("; %s/%s: %s, %s: %s", w.Cluster, w.Name, w.Cause, w.Object, w.Message)
@@ -203,12 +192,23 @@ func problemTable(lines []WorkLine, now time.Time) *cli.Rows {
 	return t
 }
 
-// others are the counts of works that are shown if there are any.
-func (n *WorkCounts) others() []counted {
-	return []counted{
-		{"with readiness not watched", n.NotWatched, cli.Warn}, {"with warnings", n.Warned, cli.Warn}, {"pending", n.Pending, cli.Warn},
-		{"failing", n.Failing, cli.Bad}, {"waiting", n.Waiting, cli.Warn}, {"degraded", n.Degraded, cli.Bad}, {"deleting", n.Deleting, cli.Warn},
+func (n *ClusterCounts) text(style cli.Style) string {
+	if !n.Known {
+		return "not known"
 	}
+	return fmt.Sprintf("%d: %s%s", n.Total, counts(style, counted{"connected", n.Connected, cli.Good}, counted{"away", n.Away, cli.Bad},
+		counted{"not accepted", n.NotAccepted, cli.Warn}), ofAll(style, counted{"paused", n.Paused, cli.Warn}))
+}
+
+func (n *WorkCounts) text(style cli.Style) string {
+	return fmt.Sprintf("%d: %s%s", n.Total, counts(style, counted{"ready", n.Ready, cli.Good}, counted{"with readiness not watched", n.NotWatched, cli.Warn},
+		counted{"waiting", n.Waiting, cli.Warn}, counted{"staged", n.Staged, cli.Warn}, counted{"pending", n.Pending, cli.Warn}, counted{"failing", n.Failing, cli.Bad}),
+		ofAll(style, counted{"delivered", n.Delivered, cli.Plain}, counted{"applied", n.Applied, cli.Plain}, counted{"with warnings", n.Warned, cli.Warn},
+			counted{"degraded", n.Degraded, cli.Bad}, counted{"deleting", n.Deleting, cli.Warn}))
+}
+
+func (n *SetCounts) text(style cli.Style) string {
+	return fmt.Sprintf("%d: %s%s", n.Total, counts(style, counted{"rolled out", n.RolledOut, cli.Plain}), ofAll(style, counted{"paused", n.Paused, cli.Warn}))
 }
 
 type counted struct {
@@ -217,15 +217,24 @@ type counted struct {
 	tone cli.Tone
 }
 
-// counts returns ", 3 away" for each count that is not 0.
+// counts returns such as "0 connected, 3 away": the first count, and of the others those that are not 0.
 func counts(style cli.Style, all ...counted) string {
-	text := ""
-	for _, c := range all {
-		if c.n > 0 {
-			text += ", " + style.Paint(c.tone, fmt.Sprintf("%d %s", c.n, c.name))
+	var texts []string
+	for i, c := range all {
+		if i == 0 || c.n > 0 {
+			texts = append(texts, style.Paint(c.tone, fmt.Sprintf("%d %s", c.n, c.name)))
 		}
 	}
-	return text
+	return strings.Join(texts, ", ")
+}
+
+// ofAll returns counts of what is counted before, such as " (of all 1 paused)"; empty if all are 0.
+func ofAll(style cli.Style, all ...counted) string {
+	all = slices.DeleteFunc(all, func(c counted) bool { return c.n == 0 })
+	if len(all) == 0 {
+		return ""
+	}
+	return " (of all " + counts(style, all...) + ")"
 }
 
 func hubTone(state string) cli.Tone {
