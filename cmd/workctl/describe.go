@@ -13,7 +13,7 @@ func describeCommand(o *cli.Options) *cobra.Command {
 	cmd := leaf(&cobra.Command{
 		Use:   "describe work|cluster|set NAME [-n NAMESPACE]",
 		Short: "Show everything about a work, a cluster or a set",
-		Long: "Shows of a work what explain tells, its manifests, conditions and events; of a cluster its presence, and of a set its\n" +
+		Long: "Shows of a work what explain tells, its manifests with their feedback, conditions and events; of a cluster its presence, and of a set its\n" +
 			"rollout, and of both the works that need attention, conditions and events.",
 		Example:           "  workctl describe work web -n cluster1\n  workctl describe cluster cluster1",
 		Args:              cobra.MinimumNArgs(1),

@@ -36,7 +36,7 @@ type Description struct {
 	Now   time.Time
 }
 
-// DescribeWork writes the explanation of a work, its manifests, conditions and events.
+// DescribeWork writes the explanation of a work, its manifests with their feedback, conditions and events.
 func (r *Reader) DescribeWork(ctx context.Context, d Description, cluster, name string) error {
 	f, err := r.Facts(ctx, cluster, name)
 	if err != nil {
@@ -47,6 +47,9 @@ func (r *Reader) DescribeWork(ctx context.Context, d Description, cluster, name 
 		return err
 	}
 	if err := d.table("Manifests", ManifestTable(f.Work)); err != nil {
+		return err
+	}
+	if err := d.table("Feedback", FeedbackTable(f.Work)); err != nil {
 		return err
 	}
 	if err := d.conditions(f.Work.Status.Conditions); err != nil {
@@ -157,8 +160,18 @@ func ManifestTable(w *workv1.ManifestWork) *cli.Rows {
 		case workstate.PhaseApplied:
 			ready = notWatched
 		}
-		t.Add(fmt.Sprint(m.Ordinal), strings.TrimSpace(m.Kind+" "+strings.TrimPrefix(m.Namespace+"/"+m.Name, "/")),
-			status(workv1.ManifestApplied), status(workv1.ManifestAvailable), ready, firstFault(entry.Conditions))
+		t.Add(fmt.Sprint(m.Ordinal), workstate.ObjectName(m), status(workv1.ManifestApplied), status(workv1.ManifestAvailable), ready, firstFault(entry.Conditions))
+	}
+	return t
+}
+
+// FeedbackTable returns a table of the feedback values of the manifests of a work.
+func FeedbackTable(w *workv1.ManifestWork) *cli.Rows {
+	t := &cli.Rows{Header: []string{"#", "OBJECT", "NAME", "VALUE"}}
+	for _, entry := range w.Status.ResourceStatus.Manifests {
+		for _, v := range entry.StatusFeedbacks.Values {
+			t.Add(fmt.Sprint(entry.ResourceMeta.Ordinal), workstate.ObjectName(entry.ResourceMeta), v.Name, workstate.ValueText(v.Value))
+		}
 	}
 	return t
 }

@@ -76,6 +76,10 @@ func snapshot() *fleet.Snapshot {
 // TestText compares what people see with golden files.
 func TestText(t *testing.T) {
 	s := snapshot()
+	s.Works[0].Status.ResourceStatus.Manifests[0].StatusFeedbacks.Values = []workv1.FeedbackValue{
+		{Name: "ReadyReplicas", Value: workv1.FieldValue{Type: workv1.Integer, Integer: new(int64(2))}},
+		{Name: "ports", Value: workv1.FieldValue{Type: workv1.JsonRaw, JsonRaw: new("[80,\n443]")}},
+	}
 	lines := fleet.WorkLines(s)
 	write := func(rows *cli.Rows) func(*bytes.Buffer) error {
 		return func(out *bytes.Buffer) error { return rows.Write(out, cli.Style{}, 0) }
@@ -107,6 +111,7 @@ func TestText(t *testing.T) {
 		"clusters":       write(fleet.ClusterTable(fleet.ClusterLines(s, lines), now, false)),
 		"sets":           write(fleet.SetTable([]fleet.SetLine{fleet.NewSetLine(&s.Sets[0])}, now, true)),
 		"manifests":      write(fleet.ManifestTable(&s.Works[1])),
+		"feedback":       write(fleet.FeedbackTable(&s.Works[0])),
 		"explain-ready":  explained(0),
 		"explain-failed": explained(1),
 		"explain-away":   explained(2),
