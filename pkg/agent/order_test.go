@@ -519,6 +519,13 @@ func TestDependsOn(t *testing.T) {
 	w.Change(works, "app", func(work *workv1.ManifestWork) { work.Annotations[workv1.DependsOnAnnotationKey] = "db" })
 	w.data("app", "2")
 	w.Is(works, "app", "Applied=True", "Available=True")
+	w.Change(works, "app", func(work *workv1.ManifestWork) { work.Annotations[workv1.DependsOnAnnotationKey] = "db; settings" })
+	w.tells(works, "app", metav1.ConditionFalse, workv1.ReasonInvalidDependsOn,
+		`Nothing new is applied: annotation workwire.dev/depends-on has "db; settings", which no work can have as its name`)
+	w.change(works, "app", configMap("app", "3"))
+	w.data("app", "2")
+	w.Change(works, "app", func(work *workv1.ManifestWork) { work.Annotations[workv1.DependsOnAnnotationKey] = "db" })
+	w.data("app", "3")
 	w.remove(works, "app")
 	w.remove(works, "db")
 	w.noneApplied()

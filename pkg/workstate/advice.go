@@ -72,7 +72,6 @@ const (
 	doWaits          = "nothing: it goes on by itself once what the message names is ready; if it stays, look at that on {cluster} (docs/order.md)"
 	doDeletionWaits  = "wait; if it stays, on {cluster}, kubectl get appliedmanifestworks -o yaml shows what is left of the work: look which of these objects has finalizers, and at the log of the agent"
 	doNoWork         = "no work %s is on {cluster}: create it, or correct the annotation workwire.dev/depends-on of the work. If it exists at the hub, workctl explain work NAME -n {cluster} says why it is not there (docs/order.md)"
-	doNoWorkName     = "no work can have the name %q: correct the annotation workwire.dev/depends-on of the work (docs/order.md)"
 	doNotApplied     = "read the message of the API server of {cluster}; the agent tries again by itself"
 	doMissing        = "somebody deletes the object, or it was never created: the agent's log on {cluster} tells; the agent creates it again by itself"
 	doUnreadable     = "give the agent, or the executor of the work, the right to get {object} on {cluster}"

@@ -14,9 +14,10 @@ var doAgent = map[Cause]string{
 	Unsealed: "give the hub the agent's newest public sealing key, or the agent its private key: docs/signing.md",
 	InvalidSpec: "correct the spec of the work as the message says: kubectl edit manifestwork -n {cluster} {work}. " +
 		"The previous spec stays in force until then",
-	DependencyCycle: "take one of the names out of the annotation workwire.dev/depends-on of one of these works (docs/order.md)",
-	InvalidApplyAt:  "correct or remove the annotation workwire.dev/apply-at of the work (docs/order.md)",
-	DeletionHeld:    "read the message: create the work again at its source to keep its objects, or release the deletion with the command in it",
+	DependencyCycle:  "take one of the names out of the annotation workwire.dev/depends-on of one of these works (docs/order.md)",
+	InvalidDependsOn: "correct or remove the annotation workwire.dev/depends-on of the work: it has names of works of the cluster, separated by commas (docs/order.md)",
+	InvalidApplyAt:   "correct or remove the annotation workwire.dev/apply-at of the work (docs/order.md)",
+	DeletionHeld:     "read the message: create the work again at its source to keep its objects, or release the deletion with the command in it",
 }
 
 // agentBlocker looks at what the agent says about the work as a whole.
@@ -34,10 +35,8 @@ func agentBlocker(f *Facts) *Blocker {
 			return f.agent(InvalidSpec, c)
 		case workv1.ReasonNoUnsealKey, workv1.ReasonInvalidSeal, workv1.ReasonNotSealed:
 			return f.agent(Unsealed, c)
-		case workv1.ReasonDependencyCycle:
-			return f.agent(DependencyCycle, c)
-		case workv1.ReasonInvalidApplyAt:
-			return f.agent(InvalidApplyAt, c)
+		case workv1.ReasonDependencyCycle, workv1.ReasonInvalidDependsOn, workv1.ReasonInvalidApplyAt:
+			return f.agent(Cause(c.Reason), c)
 		}
 	}
 	return nil

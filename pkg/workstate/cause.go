@@ -38,8 +38,9 @@ const (
 	InvalidSpec  Cause = "InvalidSpec"
 	DeletionHeld Cause = "DeletionHeld"
 
-	DependencyCycle Cause = "DependencyCycle"
-	InvalidApplyAt  Cause = "InvalidApplyAt"
+	DependencyCycle  Cause = "DependencyCycle"
+	InvalidDependsOn Cause = "InvalidDependsOn"
+	InvalidApplyAt   Cause = "InvalidApplyAt"
 )
 
 // Causes on the cluster.
@@ -78,7 +79,7 @@ const (
 )
 
 // final are the causes that no retry ends: the work, or an object that it declares, must be changed.
-var final = map[Cause]bool{TooLarge: true, InvalidClusterName: true, InvalidSpec: true, Immutable: true, UnknownStrategy: true, InvalidManifest: true, InvalidRule: true, HookFailed: true, DependencyCycle: true, InvalidApplyAt: true}
+var final = map[Cause]bool{TooLarge: true, InvalidClusterName: true, InvalidSpec: true, Immutable: true, UnknownStrategy: true, InvalidManifest: true, InvalidRule: true, HookFailed: true, DependencyCycle: true, InvalidDependsOn: true, InvalidApplyAt: true}
 
 // Stalled reports whether nothing will happen until somebody changes the work, or an object that it declares. What a
 // change elsewhere mends is tried again: rights, policies, quotas, kinds, keys, agents and pods.

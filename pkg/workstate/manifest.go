@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/validation"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/workstate/condition"
@@ -233,9 +232,6 @@ func IsAbsent(message, name string) bool {
 func doAbsent(message string) string {
 	var names []string
 	for _, match := range absentWork.FindAllStringSubmatch(message, -1) {
-		if len(validation.IsDNS1123Subdomain(match[1])) > 0 {
-			return fmt.Sprintf(doNoWorkName, match[1])
-		}
 		names = append(names, match[1])
 	}
 	if len(names) == 0 {

@@ -69,6 +69,7 @@ func TestOf(t *testing.T) {
 		{"waits for what has failed", "Applied=Unknown@3:WaitsForWave:1 Available=False@3:R:2 Progressing=True@3:R:2 Degraded=True@3:R:3", nil, nil, workstate.PhaseFailed, 3, workstate.Failed, "message of Degraded"},
 		{"waits for a work", "Applied=Unknown@3:WaitsForWork:1 Available=False@3:R:2 Progressing=True@3:R:2", nil, nil, workstate.PhaseProgressing, 1, workstate.WaitsForWork, "message of Applied"},
 		{"depends on itself", "Applied=False@3:DependencyCycle:1 Available=False@3:R:2 Progressing=True@3:R:2", nil, nil, workstate.PhaseFailed, 1, workstate.DependencyCycle, "message of Applied"},
+		{"depends on what is no name", "Applied=False@3:InvalidDependsOn:1 Available=False@3:R:2", nil, nil, workstate.PhaseFailed, 1, workstate.InvalidDependsOn, "message of Applied"},
 		{"a hook has failed", "Applied=False@3:HookFailed:1 Available=False@3:R:2", nil, nil, workstate.PhaseFailed, 1, workstate.HookFailed, "message of Applied"},
 		{"published", "Delivered=Unknown@3:Published:4", nil, nil, workstate.PhasePending, 4, workstate.NotAnswered, "message of Delivered"},
 		{"the hub says that there is no answer", fine + "Delivered=Unknown@3:Published:4", nil, nil, workstate.PhasePending, 4, workstate.NotAnswered, ""},

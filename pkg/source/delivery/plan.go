@@ -117,7 +117,7 @@ func known(a *workRecord, stored StoredWork) bool {
 func waits(work *workv1.ManifestWork) bool {
 	applied := meta.FindStatusCondition(work.Status.Conditions, workv1.WorkApplied)
 	return applied != nil && (applied.Status == metav1.ConditionUnknown ||
-		applied.Reason == workv1.ReasonInvalidApplyAt || applied.Reason == workv1.ReasonDependencyCycle)
+		applied.Reason == workv1.ReasonInvalidApplyAt || applied.Reason == workv1.ReasonInvalidDependsOn || applied.Reason == workv1.ReasonDependencyCycle)
 }
 
 // undeliveredSpec returns the revision to publish before the deletion of work: its last spec, since

@@ -84,6 +84,7 @@ func TestPlanPublish(t *testing.T) {
 		{name: "applied before a restart, then relabeled", work: appliedAt(testWork("w", 3), 3, "AppliedManifestWorkComplete"), relabeled: true, action: wire.Create},
 		{name: "waits since before a restart", work: waiting(appliedAt(testWork("w", 3), 3, workv1.ReasonStaged)), action: wire.Create},
 		{name: "had an invalid time before a restart", work: appliedAt(testWork("w", 3), 3, workv1.ReasonInvalidApplyAt), action: wire.Create},
+		{name: "had an invalid name before a restart", work: appliedAt(testWork("w", 3), 3, workv1.ReasonInvalidDependsOn), action: wire.Create},
 		{name: "an older one applied before a restart", work: appliedAt(testWork("w", 3), 2, "AppliedManifestWorkComplete"), action: wire.Create},
 		{name: "applied before a restart, then restored", state: workRecord{authoritative: true}, work: appliedAt(testWork("w", 3), 3, "X"), action: wire.Create},
 		{name: "refused before a restart", work: appliedAt(testWork("w", 3), 3, workv1.ReasonTooLarge), action: wire.Create},

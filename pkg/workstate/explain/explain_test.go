@@ -275,8 +275,6 @@ func TestCauses(t *testing.T) {
 		"waits for a work": {waiting(workv1.ReasonWaitsForWork, "Waits for work db is not ready"), explain.Progressing, workstate.WaitsForWork, "db is not ready nothing: it goes on by itself"},
 		"waits for a work that is not there": {waiting(workv1.ReasonWaitsForWork, "Waits for work db is not ready; work nosuch is not on this cluster; work other is not on this cluster"),
 			explain.Progressing, workstate.WaitsForWork, "no work nosuch, other is on cluster1: create it, or correct the annotation workwire.dev/depends-on"},
-		"waits for what is no name": {waiting(workv1.ReasonWaitsForWork, "Waits for work nosuch is not on this cluster; work Bad Name is not on this cluster"),
-			explain.Progressing, workstate.WaitsForWork, `no work can have the name "Bad Name": correct the annotation workwire.dev/depends-on`},
 		"window missed": {waiting(workv1.ReasonWindowMissed, "Missed the window from A to B"), explain.Blocked, workstate.WindowMissed, "from A to B look why the agent could not"},
 		"window over before": {waiting(workv1.ReasonWindowMissed, "The window from A to B "+condition.WindowWasOver), explain.Blocked, workstate.WindowMissed,
 			condition.WindowWasOver + " give the annotation workwire.dev/apply-at of the work a later time"},

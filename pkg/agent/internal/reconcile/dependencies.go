@@ -3,10 +3,12 @@ package reconcile
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/workwire/workwire/pkg/agent/internal/inbox"
 	"github.com/workwire/workwire/pkg/agent/internal/order"
@@ -125,6 +127,16 @@ func cycleMessage(cycle []string) string {
 		return ""
 	}
 	return "The work depends on itself, by " + workv1.DependsOnAnnotationKey + ": " + strings.Join(cycle, " → ")
+}
+
+// impossible says which of names no work can have, empty if works can have all.
+func impossible(names []string) string {
+	for _, name := range names {
+		if len(validation.IsDNS1123Subdomain(name)) > 0 {
+			return fmt.Sprintf("Nothing new is applied: annotation %s has %.100q, which no work can have as its name; commas separate the names", workv1.DependsOnAnnotationKey, name)
+		}
+	}
+	return ""
 }
 
 // dependencies returns which works are not ready that rec depends on, and why; empty if all are.

@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -42,6 +43,18 @@ func TestStandingIsOfASpec(t *testing.T) {
 	send(2, "two", `{"a":1}`)
 	if text := r.unreadyWork("hub1", "db"); text != "is not applied" {
 		t.Errorf("before its new spec is applied, it %q", text)
+	}
+}
+
+// TestImpossible: what separates names by anything but commas is no name, and is not waited for forever.
+func TestImpossible(t *testing.T) {
+	for annotation, want := range map[string]string{"db, settings": "", "": "", "db; settings": `"db; settings"`, "db,db settings": `"db settings"`, "DB": `"DB"`, "cluster1/db": `"cluster1/db"`} {
+		work := metav1.ObjectMeta{Annotations: map[string]string{workv1.DependsOnAnnotationKey: annotation}}
+		rec := reconciliation{entry: &entry{}, dependsOn: workv1.DependsOn(&work)}
+		blocked := rec.blocked()
+		if want == "" && blocked != nil || want != "" && (blocked == nil || blocked.Reason != workv1.ReasonInvalidDependsOn || !strings.Contains(blocked.Message, "has "+want+", which")) {
+			t.Errorf("%q: %+v, want %q", annotation, blocked, want)
+		}
 	}
 }
 

@@ -50,6 +50,8 @@ func (rec *reconciliation) blocked() *condition.Waiting {
 	switch cycle := rec.history().cycle; {
 	case cycle != "":
 		return &condition.Waiting{Reason: workv1.ReasonDependencyCycle, Message: cycle}
+	case impossible(rec.dependsOn) != "":
+		return &condition.Waiting{Reason: workv1.ReasonInvalidDependsOn, Message: impossible(rec.dependsOn)}
 	case rec.staged != nil && rec.staged.Reason == workv1.ReasonInvalidApplyAt:
 		return rec.staged
 	}

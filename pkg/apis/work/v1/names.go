@@ -252,6 +252,8 @@ const (
 	ReasonInvalidApplyAt = "InvalidApplyAt"
 	// ReasonDependencyCycle (False): the work depends on itself, by the works that the message names. Nothing new of it is applied.
 	ReasonDependencyCycle = "DependencyCycle"
+	// ReasonInvalidDependsOn (False): [DependsOnAnnotationKey] has what no work can have as its name. Nothing new of the work is applied.
+	ReasonInvalidDependsOn = "InvalidDependsOn"
 	// ReasonHookFailed (False, of a manifest and of its work): the Job of a hook has failed.
 	ReasonHookFailed = "HookFailed"
 	// ReasonNoUnsealKey (False): the spec is sealed to a key that the agent does not have.
