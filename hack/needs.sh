@@ -3,7 +3,7 @@
 #
 #   hack/needs.sh test              for the tests of make check
 #   hack/needs.sh e2e               for make e2e
-#   hack/needs.sh --packages WHAT   prints the missing Debian packages, one a line, and exits 0
+#   hack/needs.sh --packages WHAT   prints the missing Debian packages, one a line, and exits 0; .devcontainer/Dockerfile installs them
 set -euo pipefail
 PATH=$PATH:/usr/sbin:/sbin
 only_print=""
