@@ -134,8 +134,8 @@ func (f *directFlags) run(ctx context.Context, cmd *cobra.Command, o *cli.Option
 	}
 	c.Wait = f.wait
 	if f.format.Format() == cli.Table {
-		live, style := newLive(o), o.Style()
-		c.Show = func(r direct.Result) { live.show(r.Cluster+"/"+r.Name, resultLine(style, r)) }
+		show, style := linesTo(o.Out), o.Style()
+		c.Show = func(r direct.Result) { show(r.Cluster+"/"+r.Name, resultLine(style, r)) }
 	}
 	results, err := direct.Run(ctx, c)
 	if f.format.Format() != cli.Table {

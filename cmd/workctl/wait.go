@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"time"
 
@@ -76,6 +77,17 @@ func bounded(ctx context.Context, timeout time.Duration) (context.Context, conte
 	return ctx, func() {}
 }
 
+// linesTo returns a function that prints the line of a key, unless it is the one that the key had.
+func linesTo(out io.Writer) func(key, line string) {
+	last := map[string]string{}
+	return func(key, line string) {
+		if last[key] != line {
+			last[key] = line
+			_, _ = fmt.Fprintln(out, line)
+		}
+	}
+}
+
 func (f *waitFlags) run(ctx context.Context, o *cli.Options, names []string, goal fleet.Goal) error {
 	reader, cluster, err := hubNamespace(o)
 	if err != nil {
@@ -83,14 +95,13 @@ func (f *waitFlags) run(ctx context.Context, o *cli.Options, names []string, goa
 	}
 	ctx, cancel := bounded(ctx, f.timeout)
 	defer cancel()
-	style := o.Style()
-	live := newLive(o)
+	style, show := o.Style(), linesTo(o.Out)
 	left, err := reader.Await(ctx, cluster, f.selector, names, goal, func(name, line string, done bool) {
 		mark := style.Paint(cli.Dim, "·")
 		if done {
 			mark = style.Paint(cli.Good, "✓")
 		}
-		live.show(name, fmt.Sprintf("%s %s/%s  %s", mark, cluster, name, line))
+		show(name, fmt.Sprintf("%s %s/%s  %s", mark, cluster, name, line))
 	})
 	switch {
 	case err == nil:
@@ -114,14 +125,14 @@ func (f *waitFlags) sets(ctx context.Context, o *cli.Options, names []string) er
 	}
 	ctx, cancel := bounded(ctx, f.timeout)
 	defer cancel()
-	live, style := newLive(o), o.Style()
+	style, show := o.Style(), linesTo(o.Out)
 	for _, name := range names {
 		if err := followRollout(ctx, reader, namespace, name, f.timeout, true, func(r fleet.Rollout) bool {
 			mark := style.Paint(cli.Dim, "·")
 			if r.Done {
 				mark = style.Paint(cli.Good, "✓")
 			}
-			live.show(name, fmt.Sprintf("%s %s/%s  %s", mark, namespace, name, r.Line))
+			show(name, fmt.Sprintf("%s %s/%s  %s", mark, namespace, name, r.Line))
 			return r.Ended()
 		}); err != nil {
 			return err

@@ -66,7 +66,7 @@ func (t *Rows) Write(w io.Writer, style Style, width int) error {
 		for i, cell := range row {
 			text := cell.Text
 			if width > 0 {
-				text = Cut(text, left)
+				text = cut(text, left)
 			}
 			out.WriteString(style.Paint(cell.Tone, text))
 			pad := t.widths[i] - utf8.RuneCountInString(text) + 2
@@ -82,8 +82,8 @@ func (t *Rows) Write(w io.Writer, style Style, width int) error {
 	return err
 }
 
-// Cut returns the text, cut to so many characters with an ellipsis.
-func Cut(text string, width int) string {
+// cut returns the text, cut to so many characters with an ellipsis.
+func cut(text string, width int) string {
 	if utf8.RuneCountInString(text) <= width {
 		return text
 	}
