@@ -173,12 +173,9 @@ func (f *directFlags) works(o *cli.Options, names []string, id wire.SourceID, to
 }
 
 func resultLine(style cli.Style, r direct.Result) string {
-	mark, message := style.Paint(cli.Dim, "·"), r.Message
-	switch {
-	case r.Failure != "":
+	mark, message := doneMark(style, r.Done), r.Message
+	if r.Failure != "" {
 		mark, message = style.Paint(cli.Bad, "✗"), r.Failure
-	case r.Done:
-		mark = style.Paint(cli.Good, "✓")
 	}
 	return fmt.Sprintf("%s %s/%s  %s", mark, r.Cluster, r.Name, cli.OneLine(message))
 }

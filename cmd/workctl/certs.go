@@ -351,11 +351,11 @@ func tellBehind(ctx context.Context, o *cli.Options, manager *certificates.Manag
 	if err != nil {
 		return 0, err
 	}
-	clients, err := clientsOf(o)
+	reader, err := hub(o)
 	if err != nil {
 		return 0, err
 	}
-	behind, all, err := join.Behind(ctx, clients, status.Authorities[0].KeyID, time.Now()) // the current one is first
+	behind, all, err := join.Behind(ctx, reader.Clients, status.Authorities[0].KeyID, time.Now()) // the current one is first
 	if err != nil {
 		return 0, cli.APIError("list the clusters", err)
 	}

@@ -6,7 +6,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/workwire/workwire/pkg/client/clientset/versioned"
 	"github.com/workwire/workwire/pkg/ctl/cli"
 	"github.com/workwire/workwire/pkg/ctl/join"
 	"github.com/workwire/workwire/pkg/security/enrolment"
@@ -62,13 +61,4 @@ func joinByToken(o *cli.Options, cluster wire.ClusterName, text string) error {
 	_, _ = fmt.Fprintf(o.Err, "next: kubectl apply it on the cluster; then the agent: work-agent --cluster-name=%s --join-secret=%s/%s, or the values agent.clusterName=%s and agent.join.secret=work-agent-join of the Helm chart\n",
 		cluster, join.Namespace, join.MembershipSecret, cluster)
 	return nil
-}
-
-// clientsOf returns clients of the hub's API.
-func clientsOf(o *cli.Options) (versioned.Interface, error) {
-	rest, err := o.RESTConfig()
-	if err != nil {
-		return nil, err
-	}
-	return versioned.NewForConfig(rest)
 }

@@ -186,7 +186,7 @@ func readKey(path string) (*signing.Key, error) {
 	return key, nil
 }
 
-// named returns names as those of sources or clusters.
+// named returns names as those of another type: of sources, clusters or kinds, or as texts.
 func named[T, F ~string](names []F) (list []T) {
 	for _, name := range names {
 		list = append(list, T(name))

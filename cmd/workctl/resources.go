@@ -49,11 +49,7 @@ func parseTarget(cmd *cobra.Command, args []string, kinds ...kind) (target, erro
 		}
 	}
 	if t.kind == "" {
-		words := make([]string, len(kinds))
-		for i, k := range kinds {
-			words[i] = string(k)
-		}
-		return t, usageError(cmd, cli.Usagef("%q is no kind of this command: name one of %s", args[0], strings.Join(words, ", ")))
+		return t, usageError(cmd, cli.Usagef("%q is no kind of this command: name one of %s", args[0], strings.Join(named[string](kinds), ", ")))
 	}
 	if slash {
 		t.names = append(t.names, name)
@@ -95,11 +91,7 @@ const (
 func complete(o *cli.Options, kinds ...kind) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		if len(args) == 0 {
-			words := make([]string, len(kinds))
-			for i, k := range kinds {
-				words[i] = string(k)
-			}
-			return words, cobra.ShellCompDirectiveNoFileComp
+			return named[string](kinds), cobra.ShellCompDirectiveNoFileComp
 		}
 		t, err := parseTarget(cmd, args, kinds...)
 		if err != nil {

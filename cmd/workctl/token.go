@@ -64,9 +64,7 @@ func createTokenCommand(o *cli.Options, secrets func(context.Context) (corev1cli
 			if n.passwordFile == "" {
 				return usageError(cmd, cli.Usagef("--password-file is required: the file with the password of the user %s at the broker, who may only ask to join", n.username))
 			}
-			for _, name := range args {
-				n.grant.Clusters = append(n.grant.Clusters, wire.ClusterName(name))
-			}
+			n.grant.Clusters = named[wire.ClusterName](args)
 			n.grant.Uses = cmp.Or(n.grant.Uses, max(1, len(args)))
 			client, err := secrets(cmd.Context())
 			if err != nil {
@@ -128,11 +126,7 @@ func (n *newToken) create(cmd *cobra.Command, o *cli.Options, client corev1clien
 func whom(g enrolment.Grant) string {
 	switch {
 	case len(g.Clusters) > 0:
-		names := make([]string, len(g.Clusters))
-		for i, name := range g.Clusters {
-			names[i] = string(name)
-		}
-		return strings.Join(names, ", ")
+		return strings.Join(named[string](g.Clusters), ", ")
 	case g.Prefix != "":
 		return fmt.Sprintf("%d of %s*", g.Uses, g.Prefix)
 	}
@@ -152,11 +146,11 @@ func listTokensCommand(o *cli.Options, secrets func(context.Context) (corev1clie
 			if err != nil {
 				return cli.APIError("list the tokens", err)
 			}
-			clients, err := clientsOf(o)
+			reader, err := hub(o)
 			if err != nil {
 				return err
 			}
-			joined, err := join.JoinedWith(cmd.Context(), clients)
+			joined, err := join.JoinedWith(cmd.Context(), reader.Clients)
 			if err != nil {
 				return cli.APIError("list the clusters", err)
 			}
@@ -211,12 +205,12 @@ func revokeClusterCommand(o *cli.Options) *cobra.Command {
 			"got, and their connections end within seconds. Other brokers are given that list, see docs/join.md.",
 		ValidArgsFunction: complete(o, clusters),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			client, err := clientsOf(o)
+			reader, err := hub(o)
 			if err != nil {
 				return err
 			}
 			for _, name := range args {
-				if err := join.Revoke(cmd.Context(), client, name, reason, time.Now()); err != nil {
+				if err := join.Revoke(cmd.Context(), reader.Clients, name, reason, time.Now()); err != nil {
 					return cli.APIError("revoke the cluster "+name, err)
 				}
 				_, _ = fmt.Fprintf(o.Out, "managedcluster %s: revoked\n", name)

@@ -77,6 +77,14 @@ func bounded(ctx context.Context, timeout time.Duration) (context.Context, conte
 	return ctx, func() {}
 }
 
+// doneMark is at the begin of the line of what is waited for.
+func doneMark(style cli.Style, done bool) string {
+	if done {
+		return style.Paint(cli.Good, "✓")
+	}
+	return style.Paint(cli.Dim, "·")
+}
+
 // linesTo returns a function that prints the line of a key, unless it is the one that the key had.
 func linesTo(out io.Writer) func(key, line string) {
 	last := map[string]string{}
@@ -97,11 +105,7 @@ func (f *waitFlags) run(ctx context.Context, o *cli.Options, names []string, goa
 	defer cancel()
 	style, show := o.Style(), linesTo(o.Out)
 	left, err := reader.Await(ctx, cluster, f.selector, names, goal, func(name, line string, done bool) {
-		mark := style.Paint(cli.Dim, "·")
-		if done {
-			mark = style.Paint(cli.Good, "✓")
-		}
-		show(name, fmt.Sprintf("%s %s/%s  %s", mark, cluster, name, line))
+		show(name, fmt.Sprintf("%s %s/%s  %s", doneMark(style, done), cluster, name, line))
 	})
 	switch {
 	case err == nil:
@@ -128,11 +132,7 @@ func (f *waitFlags) sets(ctx context.Context, o *cli.Options, names []string) er
 	style, show := o.Style(), linesTo(o.Out)
 	for _, name := range names {
 		if err := followRollout(ctx, reader, namespace, name, f.timeout, true, func(r fleet.Rollout) bool {
-			mark := style.Paint(cli.Dim, "·")
-			if r.Done {
-				mark = style.Paint(cli.Good, "✓")
-			}
-			show(name, fmt.Sprintf("%s %s/%s  %s", mark, namespace, name, r.Line))
+			show(name, fmt.Sprintf("%s %s/%s  %s", doneMark(style, r.Done), namespace, name, r.Line))
 			return r.Ended()
 		}); err != nil {
 			return err
