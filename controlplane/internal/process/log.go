@@ -25,7 +25,7 @@ func (l *logFile) begin() error {
 	if err != nil {
 		return fmt.Errorf("opening its log: %w", err)
 	}
-	l.file.Close() //nolint:errcheck // at first there is none
+	l.file.Close()
 	l.file, l.size = file, 0
 	return nil
 }
