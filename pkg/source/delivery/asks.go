@@ -186,14 +186,16 @@ const (
 // storeWait returns how long a status has to wait until its cluster may write to the store: once, newer ones take
 // its turn. A large one also waits until no other large one of its cluster is being stored; [storeEnded] ends that.
 func (d *core) storeWait(j *job[workKey, statusUpdate], u *statusUpdate, now time.Time) (wait time.Duration) {
-	if u.status == nil {
-		return 0
-	}
 	name, owned := j.cluster, isOwned(j.owner)
-	if !u.admitted {
+	if u.status != nil && !u.admitted {
 		u.admitted = true
 		if wait = d.quotas.Reserve(name, quota.Cost{quota.Writes: 1, quota.WrittenBytes: float64(u.size)}, now); wait > 0 {
 			d.noteNoise(name, now)
+			return wait
+		}
+	}
+	if w, known := d.works[j.key]; known && u.agentGeneration > 0 {
+		if wait = w.overtakeWait(now); wait > 0 {
 			return wait
 		}
 	}

@@ -537,3 +537,26 @@ func TestPutOffStores(t *testing.T) {
 		t.Errorf("%d statuses are put off and %d are pending, want most of 200 and 0", putOff, n)
 	}
 }
+
+// TestOvertakeWait: a source that another program under its id is above of, each time, goes above it ever less often.
+func TestOvertakeWait(t *testing.T) {
+	var w workRecord
+	began := time.Unix(1_000_000_000, 0)
+	fight := func(from time.Time) (times int) {
+		for now := from; now.Before(from.Add(10 * time.Minute)); {
+			if wait := w.overtakeWait(now); wait > 0 {
+				now = now.Add(wait)
+				continue
+			}
+			times++
+			w.publishedAt, now = now, now.Add(10*time.Millisecond)
+		}
+		return times
+	}
+	if times := fight(began); times < 20 || times > 30 {
+		t.Errorf("it went above %d times in ten minutes", times)
+	}
+	if times := fight(began.Add(time.Hour)); times < 20 || times > 30 {
+		t.Errorf("an hour later, it went above %d times in ten minutes", times)
+	}
+}

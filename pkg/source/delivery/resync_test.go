@@ -139,7 +139,7 @@ func TestResyncConfirms(t *testing.T) {
 }
 
 // TestAgentAhead: an agent that holds a higher generation, by its resync request or its status, is
-// reported to the store, and its status is dropped.
+// reported to the store, and its status is dropped. What follows at once waits: another program may be above the source each time.
 func TestAgentAhead(t *testing.T) {
 	withHarness(t, delivery.Config{}, func(b *harness) {
 		a := b.agent("cluster1")
@@ -155,6 +155,11 @@ func TestAgentAhead(t *testing.T) {
 		}
 		b.store.outdated = nil
 		a.Resync(t.Context())
+		synctest.Wait()
+		if len(b.store.outdated) != 0 {
+			t.Error("it was reported again at once")
+		}
+		time.Sleep(time.Second)
 		synctest.Wait()
 		if len(b.store.outdated) == 0 {
 			t.Error("the resync request did not report it")
