@@ -128,9 +128,23 @@ func TestRemoveShared(t *testing.T) {
 	if diff := cmp.Diff([]metav1.OwnerReference{second}, live.GetOwnerReferences()); diff != "" || live.GetUID() != uid {
 		t.Errorf("owners: %s", diff)
 	}
-	s.removed(entry, "Forget gone", "")
+	s.removed(entry, "Forget gone", "1× GET 200")
 	if !s.exists(entry.Ref) {
 		t.Error("it is gone")
+	}
+}
+
+// The cache does not know yet that the work owns the object: the write got no answer, and the watch is late.
+func TestRemoveWhatWasWrittenWithoutAnAnswer(t *testing.T) {
+	s := newSpoke(t)
+	_, entry := s.configMap("")
+	s.patch(entry.Ref, "other", `{"metadata":{"ownerReferences":null}}`)
+	stale := s.cache.Get(entry.Ref).Object
+	s.patch(entry.Ref, "other", `{"metadata":{"ownerReferences":[`+asJSON(t, s.owner)+`]}}`)
+	s.cache.Learn(entry.Ref, stale)
+	s.removed(entry, "Delete gone", "1× DELETE 200, 1× GET 200")
+	if s.exists(entry.Ref) {
+		t.Error("it exists")
 	}
 }
 
@@ -154,7 +168,7 @@ func TestRemoveKeepsWhatIsNotOurs(t *testing.T) {
 	if got := s.remove(entry, plan.Removal{Ref: m.Ref}); got != "Forget gone, Forget gone" || !s.exists(entry.Ref) {
 		t.Errorf("not owned: %s", got)
 	}
-	s.wantRequests("")
+	s.wantRequests("2× GET 200")
 	evil := plan.Removal{Ref: object.Ref{GroupVersionResource: m.Ref.GroupVersionResource, Namespace: s.namespace, Name: ".."}}
 	if got := s.remove(evil); !strings.Contains(got, "may not be '..'") {
 		t.Errorf("a path: %s", got)
@@ -199,7 +213,7 @@ func TestRemoveOrphan(t *testing.T) {
 			change: func(s *spoke, ref object.Ref) {
 				s.patch(ref, "other", `{"metadata":{"ownerReferences":null,"labels":null}}`)
 			},
-			done: "Forget gone",
+			done: "Forget gone", requests: "1× GET 200",
 		},
 		"not known": {
 			change: func(s *spoke, ref object.Ref) { s.restart() },
@@ -264,7 +278,7 @@ func TestRemoveByWaves(t *testing.T) {
 	add("highest", "3", "")
 	add("beside", "2", "")
 	done("Hold, Delete, Hold, DropOwner gone, Delete gone, Delete gone", "3× DELETE 200, 1× PATCH 200")
-	done("Hold, Await, Hold, Forget gone, Forget gone, Forget gone", "2× GET 404")
+	done("Hold, Await, Hold, Forget gone, Forget gone, Forget gone", "1× GET 200, 2× GET 404")
 	entries = entries[:3]
 	s.restart()
 	done("Hold, Await, Hold", "3× GET 200")

@@ -782,8 +782,10 @@ func TestNextRemoval(t *testing.T) {
 		"absent from the watch":           {live: object.Live{State: object.Absent}, want: plan.LookUp},
 		"gone":                            {live: object.Live{State: object.Absent}, complete: true, want: plan.Forget},
 		"ours":                            {live: present(false, foreign, owner), want: plan.Delete},
-		"not ours":                        {live: present(false, foreign), want: plan.Forget},
-		"of another work":                 {live: present(false, second), want: plan.Forget},
+		"not ours":                        {live: present(false, foreign), complete: true, want: plan.Forget},
+		"not ours, by a watch":            {live: present(false, foreign), want: plan.LookUp},
+		"of another work":                 {live: present(false, second), complete: true, want: plan.Forget},
+		"of another work, by a watch":     {live: present(false, second), want: plan.LookUp},
 		"shared":                          {live: present(false, second, owner), want: plan.DropOwner},
 		"shared and deleting":             {live: present(true, second, owner), want: plan.DropOwner},
 		"being deleted":                   {live: present(true, owner), want: plan.Await},
@@ -791,11 +793,12 @@ func TestNextRemoval(t *testing.T) {
 		"an strategytest.Orphan, gone":    {live: object.Live{State: object.Absent}, complete: true, orphan: true, want: plan.Forget},
 		"an orphan":                       {live: present(false, foreign, owner), orphan: true, want: plan.DropOwner},
 		"an orphan that is deleted":       {live: present(true, owner), orphan: true, want: plan.DropOwner},
-		"an orphan already":               {live: present(false, foreign), orphan: true, want: plan.Forget},
+		"an orphan already":               {live: present(false, foreign), complete: true, orphan: true, want: plan.Forget},
+		"an orphan already, by a watch":   {live: present(false, foreign), orphan: true, want: plan.LookUp},
 		"an orphan already, but labelled": {live: labelled(present(false, foreign)), orphan: true, want: plan.DropOwner},
-		"labelled, if owned":              {live: labelled(present(false, foreign)), orphan: true, owned: true, want: plan.Forget},
+		"labelled, if owned":              {live: labelled(present(false, foreign)), complete: true, orphan: true, owned: true, want: plan.Forget},
 		"an orphan, if owned":             {live: present(false, owner), orphan: true, owned: true, want: plan.DropOwner},
-		"another work's, and labelled":    {live: labelled(present(false, second)), orphan: true, want: plan.Forget},
+		"another work's, and labelled":    {live: labelled(present(false, second)), complete: true, orphan: true, want: plan.Forget},
 	} {
 		t.Run(name, func(t *testing.T) {
 			entry := plan.Removal{Orphan: test.orphan, OwnedOnly: test.owned}

@@ -45,8 +45,8 @@ const (
 	Hold RemovalStep = "Hold"
 )
 
-// NextRemoval returns the next step of a removal. Complete reports that live was just read, so that
-// Absent means that the object does not exist. Owner is the uid of the AppliedManifestWork.
+// NextRemoval returns the next step of a removal. Owner is the uid of the AppliedManifestWork. Complete reports that live was just read:
+// else an object that does not seem to exist, or to be the work's, may be so by a write of the agent that got no answer, and that no watch has shown.
 func NextRemoval(r Removal, live object.Live, complete bool, owner types.UID) RemovalStep {
 	if live.State != object.Present {
 		if complete && live.State == object.Absent {
@@ -67,6 +67,8 @@ func NextRemoval(r Removal, live object.Live, complete bool, owner types.UID) Re
 	switch {
 	case r.Orphan && (owned || labelled && !shared && !r.OwnedOnly):
 		return DropOwner
+	case !owned && !complete:
+		return LookUp
 	case !owned:
 		return Forget
 	case shared:
