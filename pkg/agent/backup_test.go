@@ -66,6 +66,24 @@ func TestBackupWithoutTheRecord(t *testing.T) {
 	}
 }
 
+// TestBackupBeforeTheLastWord: a restore of the cluster brings a deleted work back before the broker has taken the status that it is deleted. The
+// agent removes it first.
+func TestBackupBeforeTheLastWord(t *testing.T) {
+	raw := newWorld(t).rawSource("hub1")
+	raw.send(raw.spec("web", "uid-1", 1, configMap("a", "1")), nil)
+	raw.reported("uid-1", 1, workv1.WorkApplied)
+	backup := raw.names("web", "a")
+	raw.Memory.Deny(cluster+"-agent", "sources/hub1/clusters/+/agentevents")
+	raw.delete("uid-1", 2)
+	raw.noneApplied()
+	backup.ResourceVersion = ""
+	restored, err := raw.amws.Create(t.Context(), backup, metav1.CreateOptions{})
+	kit.NoError(t, err)
+	raw.configMapOf("a", restored)
+	raw.noneApplied()
+	raw.data("a", "")
+}
+
 // TestBackupOfAnUnknownWork: a work is known from its AppliedManifestWork alone, and the answer that its source does not have it was
 // lost. Its absence from the source's list has the agent ask for it.
 func TestBackupOfAnUnknownWork(t *testing.T) {

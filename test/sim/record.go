@@ -38,7 +38,7 @@ type record struct {
 	until    map[string]time.Time       // until when older declarations may come back to a cluster, see rewound
 	restored map[string]bool            // UIDs of works that were restored, and names of those that a restore has removed: objects of their names may be of others
 	removed  map[string]bool            // cluster/work whose deletion the agent has carried out
-	returned map[string]bool            // cluster/object that is there again since a restore of its cluster, after it was removed so
+	returned map[string]bool            // cluster/object that is there, or some work's, again since a restore of its cluster, after the deletion was carried out
 	minute   time.Time
 }
 
@@ -208,7 +208,8 @@ func (r *record) clusterWrite(cluster string, w kubeapi.Write) {
 	object := cluster + "/" + cmp.Or(w.Before, w.After).GetName()
 	switch {
 	case w.User == kubeapi.RestoredBy:
-		r.returned[object] = r.returned[object] && w.After != nil || w.Before == nil && r.removed[object[:strings.LastIndex(object, "-")]]
+		back := w.After != nil && (w.Before == nil || !owned(w.Before.GetOwnerReferences()) && owned(w.After.GetOwnerReferences()))
+		r.returned[object] = r.returned[object] && w.After != nil || back && r.removed[object[:strings.LastIndex(object, "-")]]
 	case w.User == "agent" || w.After == nil:
 		delete(r.returned, object)
 	}

@@ -8,6 +8,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/workwire/workwire/pkg/agent/internal/applied"
 	"github.com/workwire/workwire/pkg/agent/internal/inbox"
 	"github.com/workwire/workwire/pkg/agent/internal/slots"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
@@ -85,7 +86,10 @@ func (r *Reconciler) reconcile(ctx context.Context, name string) {
 			continue
 		}
 		if work.Deleting != nil && final {
-			continue // the outbox is sending the last status
+			if amw, back := r.Applied.Get(name); !back || amw.Annotations[applied.UIDAnnotation] != string(work.UID) {
+				continue // the outbox is sending the last status
+			}
+			r.Outbox.Forget(key) // a restore of the cluster has brought the work back
 		}
 		logger := r.Logger.With("work", work.Meta.Name, "uid", key.UID, "source", key.Source)
 		after, err := r.reconcileTraced(ctx, logger, e, work)
