@@ -436,6 +436,13 @@ func (i *incarnation) transport(published func(topic string, e cloudevents.Event
 		published: published, online: func(is bool) { i.set(&i.online, is) },
 	}
 	if i.plain {
+		if received := l.received; received != nil {
+			l.received = func(e cloudevents.Event) {
+				if heard, known := plain(e); known {
+					received(heard)
+				}
+			}
+		}
 		return plainTransport{l}
 	}
 	return l
