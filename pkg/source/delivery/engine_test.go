@@ -171,6 +171,36 @@ func TestDeletionWaitsForTheLastSpec(t *testing.T) {
 	}
 }
 
+// TestNoSpecForANewCluster: a deletion that waits for the last spec, which exceeds the limit, ends once the cluster is installed anew: its agent says that it
+// does not hold the work, so an earlier spec cannot have it delete what is to stay.
+func TestNoSpecForANewCluster(t *testing.T) {
+	withHarness(t, remembering(), func(b *harness) {
+		b.broker.SetLimit(4000)
+		held := newWork("cluster1", "held")
+		held.Status.Conditions = []metav1.Condition{{Type: workv1.WorkApplied, Status: metav1.ConditionTrue, ObservedGeneration: 1}}
+		bump(held)
+		held.Spec.Workload.Manifests[0].Raw = []byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"w"},"data":{"x":"` + strings.Repeat("x", 5000) + `"}}`)
+		held.Spec.DeleteOption = &workv1.DeleteOption{PropagationPolicy: workv1.DeletePropagationPolicyTypeOrphan}
+		doom(held)
+		b.store.put(held)
+		other := b.store.put(newWork("cluster1", "other")).UID
+		b.start()
+		synctest.Wait()
+		if len(b.store.refused) == 0 || !strings.HasPrefix(b.store.refused[0].Message, "The work is not deleted") {
+			t.Fatalf("the deletion does not wait: %+v", b.store.refused)
+		}
+		a := b.agent("cluster1")
+		b.holds(a, other, 1)
+		for range 3 {
+			b.minute(a)
+		}
+		if b.store.get(held.UID) != nil {
+			t.Error("the work is still being deleted")
+		}
+		b.published(held.UID, 1)
+	})
+}
+
 // TestRefusedByTheBroker: access rules refuse one cluster; others are not affected.
 func TestRefusedByTheBroker(t *testing.T) {
 	withHarness(t, delivery.Config{}, func(b *harness) {

@@ -28,8 +28,9 @@ func (w *workRecord) statusReported(hash, version string) {
 // agentHoldsInstead records what the agent holds of a work if its newest spec cannot be published.
 func (w *workRecord) agentHoldsInstead(have *wire.SpecVersion) {
 	if w.refused != nil {
-		held := *have // not have itself, which keeps its whole list in memory
-		w.refused.held = &held
+		refused, held := *w.refused, *have // not have itself, which keeps its whole list in memory
+		refused.held = &held
+		w.refused = &refused
 	}
 }
 
@@ -55,13 +56,17 @@ func (w *workRecord) expected(work *workv1.ManifestWork) (heldRevision, bool) {
 		published = 0
 	}
 	if w.refused != nil && w.refused.held != nil {
-		return heldRevision{w.refused.held.Generation, false}, isHeld(w.refused.held, true)
+		return heldRevision{w.refused.held.Generation, false}, !w.refused.nothingHeld()
 	}
 	if w.phase == paused {
 		return heldRevision{w.confirmed, false}, w.confirmed != 0
 	}
-	if published == 0 && w.refused == nil {
+	switch {
+	case published != 0:
+	case w.refused == nil:
 		published = current
+	case w.refused.holds:
+		published = max(w.confirmed, confirmedBy(work))
 	}
 	return heldRevision{published, false}, published != 0
 }

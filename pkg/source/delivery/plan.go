@@ -123,8 +123,8 @@ func waits(work *workv1.ManifestWork) bool {
 // undeliveredSpec returns the revision to publish before the deletion of work: its last spec, since
 // the agent deletes by the deleteOption in it. (The deletion increments the generation.) It returns
 // the zero revision if the agent has no spec of the work, has the last one, or has deleted the
-// work; and if the last one cannot be published, unless it keeps objects. An agent that sent a
-// resync request may have missed earlier publishes: then only what it confirmed counts.
+// work; and if the last one cannot be published, unless it keeps objects that the agent may hold. An agent
+// that sent a resync request may have missed earlier publishes: then only what it confirmed counts.
 func undeliveredSpec(a *workRecord, work *workv1.ManifestWork) revision {
 	if work.DeletionTimestamp == nil {
 		return revision{}
@@ -140,7 +140,7 @@ func undeliveredSpec(a *workRecord, work *workv1.ManifestWork) revision {
 		return revision{}
 	}
 	last.deleting = false
-	if a.refused != nil && a.refused.revision == last && (!keepsObjects(work) || a.startsDeletion(work)) {
+	if a.refused != nil && a.refused.revision == last && (!keepsObjects(work) || a.startsDeletion(work) || a.refused.nothingHeld()) {
 		return revision{}
 	}
 	return last

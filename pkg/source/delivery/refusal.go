@@ -17,7 +17,8 @@ import (
 
 // refusal describes why a revision of a work cannot be published: the condition has one of the reasons of [workv1.IsRefusal]. It is
 // tried again when the spec changes, and at the next connect, but a spec that is too large only if the broker announces another limit, and
-// an invalid cluster name never. [workv1.ReasonNoSealKey] is tried again when the key is there as well.
+// an invalid cluster name never. [workv1.ReasonNoSealKey] is tried again when the key is there as well. A refusal that an attempt may have is
+// not changed, but replaced.
 type refusal struct {
 	revision  revision
 	limit     int  // the broker's packet limit, for workv1.ReasonTooLarge
@@ -72,6 +73,9 @@ func (r *refusal) holdDeletion() {
 	r.holds = true
 	r.condition.Message = "The work is not deleted: its deleteOption keeps objects, which its cluster might delete by an earlier one. " + r.condition.Message
 }
+
+// nothingHeld reports whether the agent has said that it does not hold the work, as after its cluster was installed anew.
+func (r *refusal) nothingHeld() bool { return r.held != nil && !isHeld(r.held, true) }
 
 // stillRefused reports whether a connection with this packet limit would refuse the revision too.
 func (r *refusal) stillRefused(limit int) bool {
