@@ -9,7 +9,9 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/workwire/workwire/pkg/agent"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/wire"
 	"github.com/workwire/workwire/test/kit"
@@ -98,6 +100,32 @@ func TestOrphaningAndDeletingAtOnce(t *testing.T) {
 			w.orphaned("a")
 			w.noneApplied()
 		})
+	}
+}
+
+// TestWhatStaysCannotBeNoted: the API server refuses what is noted of the objects that stay, since others have filled the annotations of the
+// AppliedManifestWork. That is logged, and holds up no deletion.
+func TestWhatStaysCannotBeNoted(t *testing.T) {
+	w := newWorld(t)
+	works, log := w.source("hub1"), &kit.Log{}
+	w.agent(func(c *agent.Config) { c.Logger = log.Logger() })
+	work := w.work("web", configMap("a", "1"))
+	work.Spec.DeleteOption = orphan()
+	w.Create(works, work)
+	amw := w.names("web", "a")
+	const most = 256 << 10 // of all annotations together
+	size := 0
+	for key, value := range amw.Annotations {
+		size += len(key) + len(value)
+	}
+	fill := fmt.Sprintf(`{"metadata":{"annotations":{"fill":%q}}}`, strings.Repeat("x", most-size-len("fill")))
+	_, err := w.amws.Patch(t.Context(), amw.Name, types.MergePatchType, []byte(fill), metav1.PatchOptions{})
+	kit.NoError(t, err)
+	w.remove(works, "web")
+	w.orphaned("a")
+	w.noneApplied()
+	if lines := log.Lines("which objects stay cannot be noted"); len(lines) != 1 {
+		t.Errorf("%d lines say that it cannot be noted: %s", len(lines), log)
 	}
 }
 

@@ -6,7 +6,9 @@ import (
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/workwire/workwire/pkg/agent/internal/inbox"
 	"github.com/workwire/workwire/pkg/agent/internal/object"
@@ -138,5 +140,23 @@ func TestFailuresOfManifests(t *testing.T) {
 	}
 	if lines := log.Lines("applying a manifest failed"); len(lines) != 1 || !e.history.isZero() {
 		t.Errorf("%d lines, want 1: %s; history %+v", len(lines), log, e.history)
+	}
+}
+
+// A conflict is somebody else's write of the record meanwhile. It is tried again at once, and logged if that fails too.
+func TestFirstConflictIsNotLogged(t *testing.T) {
+	conflict := apierrors.NewConflict(schema.GroupResource{Resource: "appliedmanifestworks"}, "a", errors.New("it has changed"))
+	log, r := &kit.Log{}, &Reconciler{Config: Config{Table: NewTable()}}
+	e := r.Table.acquire("a")
+	for i, step := range []struct {
+		err   error
+		lines int // so far
+	}{{conflict, 0}, {nil, 0}, {fmt.Errorf("record: %w", conflict), 0}, {conflict, 1}, {nil, 1}, {conflict, 1}, {nil, 1}, {errors.New("no conflict"), 2}} {
+		if ok := r.requeue(t.Context(), log.Logger(), e, 0, step.err); ok != (step.err == nil) {
+			t.Errorf("step %d: %v", i, ok)
+		}
+		if lines := log.Lines("reconcile failed"); len(lines) != step.lines {
+			t.Errorf("step %d: %d lines, want %d: %s", i, len(lines), step.lines, log)
+		}
 	}
 }
