@@ -114,7 +114,7 @@ func (in *worksListed) apply(d *core, now time.Time) {
 			}
 		}
 		if l.isAhead() {
-			d.stores.add(k, "", k.cluster, statusUpdate{name: l.name, agentGeneration: l.have.Generation})
+			storeWanted{k, "", statusUpdate{name: l.name, agentGeneration: l.have.Generation}}.apply(d, now)
 		}
 		switch l.answer {
 		case sendNewest:

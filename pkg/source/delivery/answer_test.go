@@ -57,7 +57,7 @@ func TestAnswers(t *testing.T) {
 			if got := in.works[0].answer; got != c.want || w.intent != intent || w.authoritative != (c.want == sendAuthoritative) {
 				t.Errorf("answer %q, want %q; %+v", got, c.want, w)
 			}
-			if stored := d.stores.byKey[k] != nil; w.confirmed != c.confirmed || stored != c.ahead {
+			if stored := d.stores.byKey[storeKey{k, true}] != nil; w.confirmed != c.confirmed || stored != c.ahead {
 				t.Errorf("confirmed %d, want %d; stored as ahead %t, want %t", w.confirmed, c.confirmed, stored, c.ahead)
 			}
 		})

@@ -15,9 +15,15 @@ type asking struct {
 	task resyncTask
 }
 
+// storeKey says what the WorkStore is told about: a work, or that its agent is ahead of the source, which may wait for long.
+type storeKey struct {
+	workKey
+	ahead bool
+}
+
 // storing is what the WorkStore is being told about one work.
 type storing struct {
-	job    *job[workKey, statusUpdate]
+	job    *job[storeKey, statusUpdate]
 	update statusUpdate
 	// refused is why the newest spec of the work cannot be published, and authoritative whether it is published as such.
 	refused       *refusal
@@ -87,7 +93,7 @@ type storeWanted struct {
 
 func (in storeWanted) apply(d *core, _ time.Time) {
 	if d.serves(in.key.cluster) {
-		d.stores.add(in.key, in.owner, in.key.cluster, in.update)
+		d.stores.add(storeKey{in.key, in.update.agentGeneration > 0}, in.owner, in.key.cluster, in.update)
 	}
 }
 
@@ -152,7 +158,7 @@ func (d *core) beginJobs(now time.Time) {
 			continue
 		}
 		d.cluster(j.cluster).underWay++
-		w := d.peek(j.key)
+		w := d.peek(j.key.workKey)
 		d.act(&storing{job: j, update: u, refused: w.refused, authoritative: w.authoritative})
 	}
 }
@@ -185,17 +191,18 @@ const (
 
 // storeWait returns how long a status has to wait until its cluster may write to the store: once, newer ones take
 // its turn. A large one also waits until no other large one of its cluster is being stored; [storeEnded] ends that.
-func (d *core) storeWait(j *job[workKey, statusUpdate], u *statusUpdate, now time.Time) (wait time.Duration) {
+func (d *core) storeWait(j *job[storeKey, statusUpdate], u *statusUpdate, now time.Time) (wait time.Duration) {
+	if j.key.ahead {
+		return d.peek(j.key.workKey).overtakeWait(now)
+	}
+	if u.status == nil {
+		return 0
+	}
 	name, owned := j.cluster, isOwned(j.owner)
-	if u.status != nil && !u.admitted {
+	if !u.admitted {
 		u.admitted = true
 		if wait = d.quotas.Reserve(name, quota.Cost{quota.Writes: 1, quota.WrittenBytes: float64(u.size)}, now); wait > 0 {
 			d.noteNoise(name, now)
-			return wait
-		}
-	}
-	if w, known := d.works[j.key]; known && u.agentGeneration > 0 {
-		if wait = w.overtakeWait(now); wait > 0 {
 			return wait
 		}
 	}

@@ -38,7 +38,7 @@ type core struct {
 	roundRobin workqueue.Queue[*clusterRecord] // clusters whose queue is not empty
 	due        schedule.Schedule[*workRecord]  // works to look at later
 	asks       jobs[wire.ClusterName, resyncTask]
-	stores     jobs[workKey, statusUpdate]
+	stores     jobs[storeKey, statusUpdate]
 	storeLimit int // of stores that run together, see jobs.next
 	// connection is the number of the current connection, 0 for none.
 	connection, lastConnection uint64
@@ -63,7 +63,7 @@ func newCore(config *Config) *core {
 		roundRobin: workqueue.DefaultQueue[*clusterRecord](),
 		asks:       newJobs[wire.ClusterName](mergeResyncTasks),
 	}
-	d.stores = newJobs[workKey](d.mergeStatusUpdates)
+	d.stores = newJobs[storeKey](d.mergeStatusUpdates)
 	return d
 }
 

@@ -123,7 +123,7 @@ func (m *model) act(a action) {
 		switch {
 		case !m.serves(k.cluster), slices.ContainsFunc(m.stores, func(b *storing) bool { return b.job == a.job }):
 			m.fail("%v is stored twice at a time, or though another program serves it", k)
-		case a.update.status != nil && a.update.status != m.accepted[k]:
+		case a.update.status != nil && a.update.status != m.accepted[k.workKey]:
 			m.fail("a status of %v is stored that is not the newest one", k)
 		}
 		m.stores = append(m.stores, a)
@@ -147,7 +147,7 @@ func (m *model) endStore(i int, failed bool) {
 	a := m.stores[i]
 	m.stores = slices.Delete(m.stores, i, i+1)
 	if a.update.status != nil && !failed {
-		m.stored[a.job.key] = a.update.status
+		m.stored[a.job.key.workKey] = a.update.status
 	}
 	m.step(storeEnded{a, failed})
 }
@@ -197,7 +197,7 @@ func (m *model) check() {
 	}
 	bytes := map[wire.ClusterName]int{}
 	for k, s := range m.accepted {
-		if j := m.core.stores.byKey[k]; s != nil && m.stored[k] != s && j == nil {
+		if j := m.core.stores.byKey[storeKey{k, false}]; s != nil && m.stored[k] != s && j == nil {
 			m.fail("a status of %v is accepted, and forgotten", k)
 		}
 	}

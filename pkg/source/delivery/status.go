@@ -49,7 +49,7 @@ func (e *Engine) receiveStatus(from sender, s *wire.Status, as receivedAs) verdi
 
 // store tells the WorkStore what a says, and the core how that has ended.
 func (e *Engine) store(ctx context.Context, a *storing) {
-	k, u := a.job.key, &a.update
+	k, u := a.job.key.workKey, &a.update
 	ctx, span, change := e.traceStore(ctx, k, u)
 	err := e.updateStore(ctx, a)
 	e.endTraceStore(span, k, change, err)
@@ -65,7 +65,7 @@ func (e *Engine) store(ctx context.Context, a *storing) {
 func (e *Engine) updateStore(ctx context.Context, a *storing) error {
 	uid, u := a.job.key.uid, a.update
 	if u.agentGeneration > 0 && !e.config.Works.AgentAhead(uid, u.agentGeneration) && e.identity != "" && !a.authoritative {
-		e.step(workRestored{a.job.key, repeat})
+		e.step(workRestored{a.job.key.workKey, repeat})
 	}
 	if u.status != nil {
 		a.refused.addTo(u.status)
