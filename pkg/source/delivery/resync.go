@@ -97,7 +97,9 @@ func (e *Engine) answerSpecResync(r *wire.SpecResync) (unknown []wire.SpecVersio
 	inTurns(missing, func(works []missingWork) {
 		e.step(worksMissing{r.Cluster, works})
 		for i := range works {
-			answers[works[i].answer]++
+			if !works[i].held.Probe {
+				answers[works[i].answer]++
+			}
 		}
 	})
 	e.countAnswers(r, open, answers)
@@ -139,7 +141,13 @@ func (e *Engine) countAnswers(r *wire.SpecResync, open bool, answers map[resyncA
 	if !open {
 		level = slog.LevelDebug // anybody can ask
 	}
-	e.log.Log(context.Background(), level, "spec resync answered", "cluster", r.Cluster, "agent", r.Agent, "listed", len(r.Versions),
+	listed := 0
+	for i := range r.Versions {
+		if !r.Versions[i].Probe {
+			listed++
+		}
+	}
+	e.log.Log(context.Background(), level, "spec resync answered", "cluster", r.Cluster, "agent", r.Agent, "listed", listed,
 		"sent", answers[sendNewest], "authoritative", answers[sendAuthoritative], "gone", answers[sendDeletion], "postponed", answers[postpone])
 	if n := answers[letKeep]; n > 0 {
 		e.log.Error("agent holds works of an earlier memory of this source, they are neither updated nor deleted",

@@ -63,6 +63,9 @@ func TestUnknownWorksAreReported(t *testing.T) {
 			}
 			synctest.Wait()
 		}
+		if n := b.metric("workwire_source_resync_answers_total", "answer=gone"); n != 4 { // gone, held twice and stray
+			t.Errorf("%v works are counted as gone, want 4", n)
+		}
 		want := []listed{{[]types.UID{"held", "stray"}, true}, {[]types.UID{"held"}, false}, {nil, false}}
 		if diff := cmp.Diff(want, lists, cmp.AllowUnexported(listed{})); diff != "" {
 			t.Errorf("the lists (-want +got):\n%s", diff)
