@@ -56,8 +56,8 @@ type SubscriberReporter interface {
 
 // Subscriber is a Transport that can subscribe to filters that it can do without.
 type Subscriber interface {
-	// Subscribe subscribes to filter on the current connection: messages are received by
-	// [Handler].Received, perhaps later ones that were published while there was no connection. It
+	// Subscribe subscribes to filter, one of [Handler].Optional, on the current connection: messages
+	// are received by [Handler].Received, perhaps later ones that were published while there was no connection. It
 	// must be called again on each connection. It returns ErrNotConnected without a connection or if
 	// the connection is lost meanwhile, and the broker's reason if it refuses the filter. A broker may
 	// end the connection then.
@@ -66,8 +66,11 @@ type Subscriber interface {
 
 // Handler contains the callbacks of a transport.
 type Handler struct {
-	// Subscriptions are the topic filters to subscribe to on each connect.
+	// Subscriptions are the topic filters to subscribe to on each connect. Messages on other topics,
+	// which a session has from a client with another configuration, are dropped.
 	Subscriptions []string
+	// Optional are the filters that [Subscriber].Subscribe may be called with.
+	Optional []string
 
 	// Will returns the event that the broker publishes to topic when the connection is lost. It is
 	// called before each connect and must not block. The event is not published when Run ends

@@ -250,6 +250,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	running.Go(func() { e.received.Run(ctx, e.receive) })
 	err := e.config.Transport.Run(ctx, transport.Handler{
 		Subscriptions: e.topics.Subscriptions(),
+		Optional:      []string{e.instances.Topic()},
 		Connected:     e.connected,
 		Received:      func(_ context.Context, m transport.Message) { e.received.Add(m) },
 		Lost:          func(reason error) { e.log.Info("connection lost", "reason", reason) },

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/transport/mqtt"
 	"github.com/workwire/workwire/pkg/transport/transporttest"
 	"github.com/workwire/workwire/test/kit"
@@ -278,4 +279,35 @@ func boolToInt(b bool) int {
 		return 1
 	}
 	return 0
+}
+
+// What a session subscribes to since another configuration is not received, and ends where that is possible.
+func TestFormerSubscription(t *testing.T) {
+	onEachBroker(t, func(t *testing.T, b *brokertest.Running) {
+		const broadcast = "sources/hub1/sourcebroadcast"
+		hub := transporttest.Start(t, client(t, b.Addr, transporttest.Hub, nil), transporttest.AllStatuses)
+		hub.WaitConnected()
+		before := transporttest.Start(t, client(t, b.Addr, transporttest.Cluster, nil), transporttest.ClusterSpecs)
+		before.WaitConnected()
+		before.Stop()
+		hub.MustPublish(transporttest.ClusterSpecs, transporttest.Event("queued", 64))
+
+		log := &logs{}
+		agent := transporttest.Start(t, client(t, b.Addr, transporttest.Cluster, log.into), "$share/replicas/"+broadcast)
+		if !agent.WaitConnected().Resumed {
+			t.Error("the session was not resumed")
+		}
+		hub.MustPublish(broadcast, transporttest.Event("one", 64))
+		agent.Expect("one")
+		kit.True(t, "the subscription to end", func() bool {
+			nobody, err := hub.Transport.(transport.SubscriberReporter).PublishReporting(t.Context(), transporttest.ClusterSpecs, transporttest.Event("later", 64))
+			kit.NoError(t, err)
+			return nobody
+		})
+		hub.MustPublish(broadcast, transporttest.Event("two", 64))
+		agent.Expect("two")
+		if log.count("level=WARN", "messages on this topic are dropped", "topic="+transporttest.ClusterSpecs, "advice=") != 1 {
+			t.Errorf("log is:\n%s", log)
+		}
+	})
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/workwire/workwire/pkg/runtime/serve"
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/transport/config"
+	"github.com/workwire/workwire/pkg/transport/topicfilter"
 )
 
 var (
@@ -34,7 +35,14 @@ type runner struct {
 	last     endpoint // of the latest connection, also if the broker refused it
 	backoff  reconnectBackoff
 	failures failureLog
+
+	filters   []string       // that messages are received for, without shares
+	former    []string       // topics of former subscriptions
+	unfollows sync.WaitGroup // of the connection
 }
+
+// maxFormer is how many topics of former subscriptions are warned of and unsubscribed from.
+const maxFormer = 10
 
 // Run connects until ctx ends; see [transport.Transport].
 func (t *Transport) Run(ctx context.Context, h transport.Handler) error {
@@ -46,6 +54,10 @@ func (t *Transport) Run(ctx context.Context, h transport.Handler) error {
 	}
 	t.logWarnings()
 	r := &runner{Transport: t, handler: h, backoff: reconnectBackoff{attempt: -1, several: len(t.cfg.Broker.Addresses()) > 1}}
+	for _, filter := range slices.Concat(h.Subscriptions, h.Optional) {
+		_, unshared := topicfilter.SplitShare(filter)
+		r.filters = append(r.filters, unshared)
+	}
 	for {
 		select {
 		case <-time.After(r.backoff.nextDelay(time.Now(), rand.Float64())):
@@ -178,6 +190,7 @@ func (r *runner) serve(ctx context.Context, c *connection) {
 	}
 	group.Wait()
 	<-c.client.Done()
+	r.unfollows.Wait()
 }
 
 func (r *runner) reportConnected(ctx context.Context, c *connection, connected *sync.WaitGroup) {
@@ -298,10 +311,31 @@ func (r *runner) received(ctx context.Context, c *connection, p *paho.Publish) {
 		m.Ack()
 		return
 	}
+	if !slices.ContainsFunc(r.filters, func(filter string) bool { return topicfilter.Match(filter, p.Topic) }) {
+		r.unfollow(ctx, c, p.Topic)
+		m.Ack()
+		return
+	}
 	if m.Event, m.Err = decode(ctx, p); m.Err != nil {
 		r.metrics.malformed.Inc()
 	}
 	r.handler.Received(ctx, m)
+}
+
+// unfollow ends the subscription to topic that the session has from a client with another configuration.
+// If that subscribed with wildcards, its filter is not known, and the messages keep coming.
+func (r *runner) unfollow(ctx context.Context, c *connection, topic string) {
+	if len(r.former) == maxFormer || slices.Contains(r.former, topic) {
+		return
+	}
+	r.former = append(r.former, topic)
+	r.cfg.Logger.Warn("messages on this topic are dropped: the topics of the configuration do not include it; the session at the broker has the subscription of a former configuration",
+		"topic", topic, "clientID", r.cfg.ClientID,
+		"advice", "if this client is to receive them, correct topics in its transport configuration; if they keep coming, remove the session of this client id at the broker")
+	r.unfollows.Go(func() {
+		_, err := c.client.Unsubscribe(ctx, &paho.Unsubscribe{Topics: []string{topic}})
+		r.cfg.Logger.Debug("unsubscribed", "topic", topic, "error", err)
+	})
 }
 
 // failureLog reduces the level of repeated failures.

@@ -1,4 +1,4 @@
-// Package topicfilter matches MQTT topics with topic filters, for the brokers of this repository.
+// Package topicfilter matches MQTT topics with topic filters.
 package topicfilter
 
 import "strings"
