@@ -161,7 +161,7 @@ func (o *options) sections() []command.Section {
 // addWorkFlags binds the flags about works.
 func (o *options) addWorkFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&o.workers, "workers", o.workers, "number of works reconciled at a time, at least 1")
-	fs.StringVar(&o.stateDir, "state-dir", o.stateDir, "directory that keeps works and unsent statuses over a restart, also after a kill, when the agent takes its Lease at once; default: none, and sources are asked again")
+	fs.StringVar(&o.stateDir, "state-dir", o.stateDir, "directory that keeps works and unsent statuses over a restart; default: none, and sources are asked again")
 	fs.Var(&o.maxSourceSpecs, "max-source-specs", "bytes of specs to hold of one source, such as 64Mi: a spec beyond that is refused, and asked for again once there is room; "+
 		"what is held stays in force; 0 for no limit")
 	fs.StringVar(&o.policy, "policy", o.policy, "YAML file in which the owner of the cluster says what works may do, whatever sources send, see docs/owner-policy.md: "+
