@@ -88,9 +88,11 @@ func (q quiet) Enabled(ctx context.Context, level slog.Level) bool {
 	return q.Handler.Enabled(ctx, lowered(level))
 }
 
-// Handle logs r with its level lowered.
+// Handle logs r with its level lowered. Of errors, logr does not ask before whether they are logged.
 func (q quiet) Handle(ctx context.Context, r slog.Record) error {
-	r.Level = lowered(r.Level)
+	if r.Level = lowered(r.Level); !q.Handler.Enabled(ctx, r.Level) {
+		return nil
+	}
 	return q.Handler.Handle(ctx, r)
 }
 

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -50,5 +52,17 @@ func TestFailures(t *testing.T) {
 	f.note(t.Context(), "watch", forbidden, now.Add(2*time.Hour))
 	if lines := log.Lines("watch failed"); len(lines) != 5 {
 		t.Errorf("no reminder: %s", log)
+	}
+}
+
+// TestQuiet: what a reflector logs of failures is logged for debugging only.
+func TestQuiet(t *testing.T) {
+	for level, lines := range map[slog.Level]int{slog.LevelInfo: 0, slog.LevelDebug: 1} {
+		log := &kit.Log{}
+		logger := logr.FromSlogHandler(quiet{slog.NewTextHandler(log, &slog.HandlerOptions{Level: level})})
+		logger.WithName("UnhandledError").Error(errors.New("no"), "Failed to watch")
+		if got := log.Lines("level=DEBUG", "Failed to watch"); len(got) != lines {
+			t.Errorf("at level %v: %d lines, want %d: %s", level, len(got), lines, log)
+		}
 	}
 }
