@@ -10,6 +10,7 @@ import (
 	"github.com/workwire/workwire/pkg/agent/internal/object"
 	"github.com/workwire/workwire/pkg/agent/internal/strategy/apply"
 	"github.com/workwire/workwire/pkg/runtime/logging"
+	"github.com/workwire/workwire/pkg/workstate"
 )
 
 // failure is a manifest that could not be applied, and when to try again. Events about other
@@ -64,7 +65,11 @@ func (rec *reconciliation) noteFailure(i int, now time.Time) {
 	f := cmp.Or(h.failures[i], &failure{})
 	h.failures[i] = f
 	if log, notLogged := f.logged.Failed(outcome.Err.Error(), now); log {
-		rec.logger.Warn("applying a manifest failed, retrying", "manifest", i, "kind", m.Meta.Kind, "object", m.Ref,
+		name := m.Ref.String()
+		if m.Ref == (object.Ref{}) { // of an unknown kind, say
+			name = workstate.ObjectName(m.Meta)
+		}
+		rec.logger.Warn("applying a manifest failed, retrying", "manifest", i, "kind", m.Meta.Kind, "object", name,
 			"notLogged", notLogged, "error", outcome.Err)
 	}
 	switch {

@@ -14,6 +14,7 @@ import (
 	"github.com/workwire/workwire/pkg/agent/internal/object"
 	"github.com/workwire/workwire/pkg/agent/internal/strategy"
 	"github.com/workwire/workwire/pkg/agent/internal/strategy/apply"
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/test/kit"
 )
 
@@ -100,9 +101,10 @@ func TestFailureWaits(t *testing.T) {
 func TestFailuresOfManifests(t *testing.T) {
 	log := &kit.Log{}
 	r, e, now := &Reconciler{metrics: newMetrics(nil, NewTable())}, &entry{}, time.Now()
+	unknown := strategy.Manifest{Meta: workv1.ManifestResourceMeta{Kind: "Nothing", Namespace: "default", Name: "x"}} // its kind
 	reconcile := func(outcome apply.Outcome, repairsWait bool) *reconciliation {
 		rec := &reconciliation{
-			entry: e, work: &inbox.Entry{}, logger: log.Logger(), manifests: make([]strategy.Manifest, 1), observed: make([]observed, 1), backoff: repairsWait,
+			entry: e, work: &inbox.Entry{}, logger: log.Logger(), manifests: []strategy.Manifest{unknown}, observed: make([]observed, 1), backoff: repairsWait,
 			outcomes: []apply.Outcome{outcome},
 		}
 		rec.last = newLastApplied(&e.history, rec.work, nil, nil)
@@ -138,7 +140,7 @@ func TestFailuresOfManifests(t *testing.T) {
 			t.Errorf("%s: error %v, waited %t, %d failures", step.name, err, rec.waiting[0], failures)
 		}
 	}
-	if lines := log.Lines("applying a manifest failed"); len(lines) != 1 || !e.history.isZero() {
+	if lines := log.Lines("applying a manifest failed", `kind=Nothing object="Nothing default/x"`); len(lines) != 1 || !e.history.isZero() {
 		t.Errorf("%d lines, want 1: %s; history %+v", len(lines), log, e.history)
 	}
 }
