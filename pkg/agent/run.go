@@ -41,12 +41,11 @@ type Term = store.Term
 // holds may be old then, and a work is known by its AppliedManifestWork only, until its source
 // sends it.
 func (a *Agent) load() error {
-	current, err := store.BeginTerm(a.state, a.config.Term)
+	current, err := store.BeginTerm(a.state, a.config.Term, a.config.Logger)
 	if err != nil {
 		return err
 	}
 	if !current {
-		a.config.Logger.Info("another replica may have led since the state was written; works are applied once their source has sent them")
 		return a.outbox.Discard()
 	}
 	if err := a.inbox.Load(); err != nil {

@@ -101,7 +101,7 @@ func TestFailureWaits(t *testing.T) {
 func TestFailuresOfManifests(t *testing.T) {
 	log := &kit.Log{}
 	r, e, now := &Reconciler{metrics: newMetrics(nil, NewTable())}, &entry{}, time.Now()
-	unknown := strategy.Manifest{Meta: workv1.ManifestResourceMeta{Kind: "Nothing", Namespace: "default", Name: "x"}} // its kind
+	unknown := strategy.Manifest{Meta: workv1.ManifestResourceMeta{Kind: "Nothing", Namespace: "default", Name: "x"}} // the kind
 	reconcile := func(outcome apply.Outcome, repairsWait bool) *reconciliation {
 		rec := &reconciliation{
 			entry: e, work: &inbox.Entry{}, logger: log.Logger(), manifests: []strategy.Manifest{unknown}, observed: make([]observed, 1), backoff: repairsWait,

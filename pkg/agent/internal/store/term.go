@@ -3,6 +3,7 @@ package store
 import (
 	"encoding/json"
 	"fmt"
+	"log/slog"
 
 	"github.com/workwire/workwire/pkg/runtime/statestore"
 )
@@ -29,7 +30,7 @@ func (t Term) Current(last *Term) bool {
 // s holds is current. If not, it deletes all specs and statuses with the next batch, and the caller
 // must not read them. State without a term, of an older version or of a replica that ran without
 // leader election, is not current. Call it once, before Run.
-func BeginTerm(s *statestore.Store, t *Term) (current bool, err error) {
+func BeginTerm(s *statestore.Store, t *Term, logger *slog.Logger) (current bool, err error) {
 	if s == nil {
 		return true, nil
 	}
@@ -48,14 +49,19 @@ func BeginTerm(s *statestore.Store, t *Term) (current bool, err error) {
 		put()
 		return true, nil
 	}
+	discarded := 0
 	for _, bucket := range []statestore.Bucket{Specs, Statuses} {
 		err := s.Each(bucket, func(key string, _ []byte) error {
 			s.Delete(bucket, key)
+			discarded++
 			return nil
 		})
 		if err != nil {
 			return false, fmt.Errorf("discard old state: %w", err)
 		}
+	}
+	if discarded > 0 {
+		logger.Info("another replica may have led since the state was written; works are applied once their source has sent them")
 	}
 	// Old state must be gone before the term says that the state is current.
 	s.Barrier(func(err error) {

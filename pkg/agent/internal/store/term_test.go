@@ -44,7 +44,8 @@ func TestBeginTerm(t *testing.T) {
 		works int // found
 		want  bool
 	}{
-		{"an older version or no leader election", nil, 0, true},
+		{"the first start", term("a", 0), 0, false},
+		{"an older version or no leader election", nil, 1, true},
 		{"leader election is new", term("a", 0), 1, false},
 		{"the same term", term("a", 0), 1, true},
 		{"the next term", term("a", 1), 1, true},
@@ -57,8 +58,12 @@ func TestBeginTerm(t *testing.T) {
 		s := open(t, dir)
 		works := 0
 		kit.NoError(t, s.Each(store.Specs, func(string, []byte) error { works++; return nil }))
-		current, err := store.BeginTerm(s, c.term)
+		log := &kit.Log{}
+		current, err := store.BeginTerm(s, c.term, log.Logger())
 		kit.NoError(t, err)
+		if said := len(log.Lines("another replica may have led")) == 1; said != (works > 0 && !c.want) {
+			t.Errorf("%d, %s: says that another may have led: %t", i, c.name, said)
+		}
 		if current != c.want || works != c.works {
 			t.Errorf("%d, %s: current %v with %d works, want %v with %d", i, c.name, current, works, c.want, c.works)
 		}
