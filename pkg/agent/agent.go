@@ -63,6 +63,7 @@ type Agent struct {
 	inbox      *inbox.Inbox
 	outbox     *outbox.Outbox
 	session    *session.Session
+	applied    *applied.Client
 	reconciler *reconcile.Reconciler
 	dryRuns    *dryrun.Runner
 	ready      atomic.Bool // the reconciler runs
@@ -187,12 +188,12 @@ func (a *Agent) newReconciler(topics wire.AgentTopics, clients clients) error {
 		Changed: func(name string, _ object.Ref, _ string) { table.Enqueue(name) },
 	})
 	owner := applied.Owner{AgentID: config.AgentID, Cluster: config.Cluster, TakesOver: config.TakesOver}
-	amws := applied.NewClient(applied.Config{
+	a.applied = applied.NewClient(applied.Config{
 		Client: clients.works, Owner: owner, Changed: table.AppliedManifestWorkChanged, Logger: config.Logger,
 	})
 	objects := observe.New(observe.Config{
 		Client: clients.dynamic, Selector: object.AgentLabel + "=" + hash, Max: math.MaxInt,
-		Changed: table.ObjectChanged, Relisted: amws.Recheck, Logger: config.Logger,
+		Changed: table.ObjectChanged, Relisted: a.applied.Recheck, Logger: config.Logger,
 	})
 	executors, err := executor.New(executor.Config[string]{
 		Client: clients.raw, InMemory: config.ExecutorCaches, Changed: table.Enqueue, Logger: config.Logger,
@@ -205,7 +206,7 @@ func (a *Agent) newReconciler(topics wire.AgentTopics, clients clients) error {
 		return err
 	}
 	recorder := newEvents(clients.dynamic)
-	a.watches = []runner{mapper.Run, amws.Run, objects.Run, named.Run, executors.Run, recorder.Run, a.describe(clients.raw),
+	a.watches = []runner{mapper.Run, a.applied.Run, objects.Run, named.Run, executors.Run, recorder.Run, a.describe(clients.raw),
 		func(ctx context.Context) error { return config.Policy.Run(ctx, table.PolicyChanged) }}
 	applier, err := apply.New(apply.Config{Client: clients.raw, Cache: objects, AgentHash: hash, NotServed: mapper.Forget})
 	if err != nil {
@@ -214,7 +215,7 @@ func (a *Agent) newReconciler(topics wire.AgentTopics, clients clients) error {
 	a.dryRuns, err = dryrun.New(dryrun.Config{
 		Agent: config.ClientID, Cluster: config.Cluster, Topic: topics.Events, Transport: config.Transport, Sign: config.Sign, Client: clients.raw, AgentHash: hash,
 		AppliedName: reconcile.AppliedName(config.BrokerHost, topics),
-		Inbox:       a.inbox, RESTMapper: mapper, Applied: amws, Executors: executors, Budgets: budgets, Policy: config.Policy, Audit: config.Audit, Registerer: config.Registerer, Logger: config.Logger,
+		Inbox:       a.inbox, RESTMapper: mapper, Applied: a.applied, Executors: executors, Budgets: budgets, Policy: config.Policy, Audit: config.Audit, Registerer: config.Registerer, Logger: config.Logger,
 		Complete: a.complete,
 	})
 	if err != nil {
@@ -222,7 +223,7 @@ func (a *Agent) newReconciler(topics wire.AgentTopics, clients clients) error {
 	}
 	a.reconciler, err = reconcile.New(reconcile.Config{
 		Cluster: config.Cluster, Owner: owner, BrokerHost: config.BrokerHost, Topics: topics,
-		Table: table, Inbox: a.inbox, RESTMapper: mapper, Applied: amws, Executors: executors, Policy: config.Policy, Applier: applier,
+		Table: table, Inbox: a.inbox, RESTMapper: mapper, Applied: a.applied, Executors: executors, Policy: config.Policy, Applier: applier,
 		Objects: objects, Named: named, Client: clients.dynamic, Raw: clients.raw, Rules: evaluator,
 		Feedback: feedback.New(feedback.Config{RawJSON: config.RawFeedback, MaxRawLength: config.MaxJSONRawLength}),
 		Outbox:   a.outbox, Budgets: budgets, Sources: a.session, Tracer: a.tracer, Changes: a.changes,
@@ -251,7 +252,11 @@ func (a *Agent) complete(key inbox.Key) func(workv1.ManifestResourceMeta) bool {
 // Ready returns nil if the agent reconciles works and can write its state directory, else why not.
 func (a *Agent) Ready() error {
 	if !a.ready.Load() {
-		return errors.New("the state of the cluster is not known yet")
+		const unknown = "the state of the cluster is not known yet"
+		if err := a.applied.Err(); err != nil {
+			return fmt.Errorf(unknown+": %w", err)
+		}
+		return errors.New(unknown)
 	}
 	if err := a.state.Err(); err != nil {
 		return fmt.Errorf("%w; the agent works in memory only until it can be written: make room on the disk, or make it writable", err)

@@ -29,6 +29,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
 
 	"github.com/workwire/workwire/pkg/agent/internal/object"
 	"github.com/workwire/workwire/pkg/agent/internal/watchcache"
@@ -63,6 +64,8 @@ type Client struct {
 
 	digestsPruned atomic.Bool // the API server drops fieldsDigest
 
+	listed atomic.Pointer[error] // the result of the last list or watch
+
 	checks checks
 }
 
@@ -77,12 +80,25 @@ func NewClient(config Config) *Client {
 	}
 }
 
+// notServed is what to do on a cluster without the definition.
+const notServed = "install deploy/crds/work.open-cluster-management.io_appliedmanifestworks.yaml on the cluster"
+
 // Run watches the AppliedManifestWorks until ctx ends.
 func (c *Client) Run(ctx context.Context) error {
 	c.view.Run(ctx, watchcache.Watch{
-		Name: "appliedmanifestworks", Client: c.config.Client, Logger: c.config.Logger, List: listwatch.Of(c.client, nil, nil),
+		Name: "appliedmanifestworks", Client: c.config.Client, Logger: c.config.Logger, NotServed: notServed,
+		List: listwatch.Of(c.client, nil, func(_ context.Context, err error) { c.listed.Store(&err) }),
 	})
 	return nil
+}
+
+// Err returns why the AppliedManifestWorks could not be listed or watched last, and what to do.
+func (c *Client) Err() error {
+	err := ptr.Deref(c.listed.Load(), nil)
+	if apierrors.IsNotFound(err) {
+		return fmt.Errorf("list AppliedManifestWorks: %w: %s", err, notServed)
+	}
+	return err
 }
 
 // Synced returns a channel that is closed once all AppliedManifestWorks are known.

@@ -89,6 +89,8 @@ type Watch struct {
 	List *cache.ListWatch
 	// Client that List uses; it determines whether lists can be streamed by the watch.
 	Client any
+	// NotServed is what to do if the API server does not serve the objects. Optional.
+	NotServed string
 	// Logger for failures.
 	Logger *slog.Logger
 }
@@ -97,7 +99,7 @@ type Watch struct {
 // with a reminder every hour.
 func (c *Cache[T]) Run(ctx context.Context, w Watch) {
 	logger := logr.FromSlogHandler(quiet{w.Logger.Handler()})
-	failures := &failures{name: w.Name, logger: w.Logger}
+	failures := &failures{name: w.Name, notServed: w.NotServed, logger: w.Logger}
 	cache.NewReflectorWithOptions(
 		cache.ToListWatcherWithWatchListSemantics(failures.source(w.List), w.Client), c.blank(), c,
 		cache.ReflectorOptions{Name: w.Name, Logger: &logger},

@@ -20,8 +20,9 @@ import (
 // failures logs the failures of the lists and watches of a reflector: each cause once, with a
 // reminder. It is safe for concurrent use.
 type failures struct {
-	name   string
-	logger *slog.Logger
+	name      string
+	notServed string // what to do then; may be empty
+	logger    *slog.Logger
 
 	mu     sync.Mutex
 	logged map[string]*logging.Repeated // by verb
@@ -74,6 +75,9 @@ func (f *failures) note(ctx context.Context, verb string, err error, now time.Ti
 	case apierrors.IsForbidden(err):
 		f.logger.Warn("watch failed, retrying: a right is missing; until the agent has it, changes of these objects are noticed late",
 			"resource", f.name, "missingVerb", verb, "notLogged", notLogged, "error", err)
+	case apierrors.IsNotFound(err) && f.notServed != "":
+		f.logger.Error("watch failed, retrying: the API server does not serve these objects",
+			"resource", f.name, "verb", verb, "notLogged", notLogged, "error", err, "advice", f.notServed)
 	default:
 		f.logger.Warn("watch failed, retrying", "resource", f.name, "verb", verb, "notLogged", notLogged, "error", err)
 	}
