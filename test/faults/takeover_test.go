@@ -386,7 +386,7 @@ func (w *takeover) order(p *process.Process) {
 	file, err := os.Open(p.Log)
 	kit.NoError(w, err)
 	defer func() { _ = file.Close() }()
-	want := []string{`msg=leading `, `msg="caches are current" `, `msg="caches synced, connecting to the broker" `, `msg=connected `}
+	want := []string{`msg=leading `, `msg="caches are current" `, `msg="caches synced, connecting to the broker" `, `msg="connected to the broker" `}
 	var seen []string
 	for lines := bufio.NewScanner(file); lines.Scan(); {
 		for _, message := range want {

@@ -253,7 +253,6 @@ func (e *Engine) Run(ctx context.Context) error {
 		Optional:      []string{e.instances.Topic()},
 		Connected:     e.connected,
 		Received:      func(_ context.Context, m transport.Message) { e.received.Add(m) },
-		Lost:          func(reason error) { e.log.Info("connection lost", "reason", reason) },
 	})
 	if err != nil {
 		return fmt.Errorf("source %q: %w", e.config.Source, err)
@@ -375,7 +374,6 @@ func (e *Engine) Connected() bool {
 
 // connected handles a new connection, which lasts until ctx ends.
 func (e *Engine) connected(ctx context.Context, c transport.Connection) {
-	e.log.Info("connected", "resumed", c.Resumed, "packetLimit", c.Limit)
 	in := &connected{limit: c.Limit, clusters: slices.Sorted(e.config.Works.Clusters())}
 	e.step(in)
 	ended := disconnected{in.number}
