@@ -20,8 +20,8 @@ type Spec struct {
 	Input string
 	// Dir is the working directory.
 	Dir string
-	// Log is the file that takes stdout and stderr, up to 64 MiB. One earlier log is kept beside it as
-	// Log + ".1".
+	// Log is the file that takes stdout and stderr. It begins anew at each start, and when it has more than 64 MiB, which is
+	// looked at once a minute. One earlier log is kept beside it as Log + ".1".
 	Log string
 	// Lifeline ends the child with its parent; required.
 	Lifeline *Lifeline
@@ -45,10 +45,11 @@ func Start(spec Spec) (*Child, error) {
 	if err != nil {
 		return nil, fmt.Errorf("starting %s: finding this program: %w", spec.Name, err)
 	}
-	log := &logFile{path: spec.Log}
-	if err := log.begin(); err != nil {
+	log, err := openLog(spec.Log)
+	if err != nil {
 		return nil, fmt.Errorf("starting %s: %w", spec.Name, err)
 	}
+	defer log.Close()
 
 	cmd := exec.Command(program)
 	cmd.Args = append([]string{spec.Name}, spec.Args...)
@@ -61,15 +62,14 @@ func Start(spec Spec) (*Child, error) {
 	cmd.Env = append(childEnv(os.Environ()), lifelineEnv+"=3")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
-		log.file.Close()
 		return nil, fmt.Errorf("starting %s: %w", spec.Name, err)
 	}
 	c := &Child{name: spec.Name, log: spec.Log, cmd: cmd, done: make(chan struct{})}
 	go func() {
 		c.err = cmd.Wait()
-		log.file.Close()
 		close(c.done)
 	}()
+	go bound(spec.Log, maxLog, logInterval, c.done)
 	return c, nil
 }
 

@@ -3,40 +3,60 @@ package process
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
+	"time"
 )
 
-// maxLog is the size of a log from which on a new one is begun: 64 MiB.
-const maxLog = 64 << 20
+const (
+	// maxLog is the size of a log from which on it begins anew: 64 MiB.
+	maxLog = 64 << 20
+	// logInterval is how often that is checked.
+	logInterval = time.Minute
+)
 
-// logFile is the log of a child. It keeps the previous one beside it, as path + ".1". It is not safe for concurrent use.
-type logFile struct {
-	path string
-	file *os.File // not embedded: it must be written by Write only
-	size int
-}
-
-// begin makes the log that is there the previous one, and begins a new one.
-func (l *logFile) begin() error {
-	if err := os.Rename(l.path, l.path+".1"); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("renaming the previous log: %w", err)
+// openLog makes the log that is there the previous one, path + ".1", and opens a new one.
+func openLog(path string) (*os.File, error) {
+	if err := os.Rename(path, path+".1"); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("renaming the previous log: %w", err)
 	}
-	file, err := os.OpenFile(l.path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	log, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
-		return fmt.Errorf("opening its log: %w", err)
+		return nil, fmt.Errorf("opening its log: %w", err)
 	}
-	l.file.Close()
-	l.file, l.size = file, 0
-	return nil
+	return log, nil
 }
 
-// Write writes what a child has written, to a new log if it is too much for this one. It returns no error: nobody would read
-// the child's output then, which ends it, and a full disk is no reason for that.
-func (l *logFile) Write(data []byte) (int, error) {
-	if l.size+len(data) > maxLog {
-		l.begin() //nolint:errcheck // this log goes on
+// bound has the log at path begin anew whenever it is larger than most bytes, until done is closed. The child writes to the file itself, so that
+// it needs nobody to read what it writes, and goes on writing to it. What it writes while the log is copied may be lost.
+func bound(path string, most int64, interval time.Duration, done <-chan struct{}) {
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-done:
+			return
+		case <-ticker.C:
+			if info, err := os.Stat(path); err == nil && info.Size() > most {
+				// A full disk is no reason to keep the log.
+				_ = keepPrevious(path)
+				_ = os.Truncate(path, 0)
+			}
+		}
 	}
-	n, _ := l.file.Write(data)
-	l.size += n
-	return len(data), nil
+}
+
+// keepPrevious copies the log at path to path + ".1".
+func keepPrevious(path string) error {
+	from, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	to, err := os.OpenFile(path+".1", os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(to, from)
+	return errors.Join(err, to.Close())
 }

@@ -30,10 +30,12 @@ func TestMain(m *testing.M) {
 		fmt.Println("first line")
 		fmt.Println("the reason")
 		os.Exit(3)
-	case "chatty":
-		line := append(bytes.Repeat([]byte("x"), 1<<20-1), '\n')
-		for range 3 * maxLog / len(line) {
+	case "chatty": // writes until SIGTERM
+		line, ended := append(bytes.Repeat([]byte("x"), 1<<10-1), '\n'), make(chan os.Signal, 1)
+		signal.Notify(ended, syscall.SIGTERM)
+		for len(ended) == 0 {
 			os.Stdout.Write(line)
+			time.Sleep(100 * time.Microsecond)
 		}
 		fmt.Fprintln(os.Stderr, "the last words")
 		os.Exit(3)
@@ -120,16 +122,42 @@ func TestKeepsOneEarlierLog(t *testing.T) {
 	}
 }
 
-// TestLogsAreBounded: a child that writes without end has a log of 64 MiB and the one before it, and it ends with its last words.
+// TestLogsAreBounded: the log of a child that writes without end begins anew while the child goes on, the one before it is kept, and the
+// last words are there.
 func TestLogsAreBounded(t *testing.T) {
 	child, _, log := start(t, "chatty")
+	const most = 100 << 10
+	bounded, stop := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(bounded)
+		bound(log, most, 20*time.Millisecond, stop)
+	}()
+	sizes := func() (now, before int64) {
+		for file, size := range map[string]*int64{log: &now, log + ".1": &before} {
+			if info, err := os.Stat(file); err == nil {
+				*size = info.Size()
+			}
+		}
+		return now, before
+	}
+	renewals, last := 0, int64(0)
+	for deadline := time.Now().Add(3 * time.Minute); renewals < 3; time.Sleep(time.Millisecond) {
+		now, before := sizes()
+		if now < last {
+			renewals++
+			if before <= most {
+				t.Errorf("the log began anew, and %d bytes of it are kept", before)
+			}
+		}
+		if last = now; time.Now().After(deadline) {
+			t.Fatalf("it began anew %d times, and has %d bytes, the previous one %d", renewals, now, before)
+		}
+	}
+	close(stop)
+	<-bounded
+	child.Stop(time.Minute)
 	if err := child.Err().Error(); !strings.Contains(err, "exit status 3") || !strings.Contains(err, "the last words") {
 		t.Error(err)
-	}
-	for _, file := range []string{log, log + ".1"} {
-		if info, err := os.Stat(file); err != nil || info.Size() > maxLog {
-			t.Errorf("%s: %v, %v", file, info, err)
-		}
 	}
 	if files, err := os.ReadDir(filepath.Dir(log)); err != nil || len(files) != 2 {
 		t.Errorf("%v, %v", files, err)
