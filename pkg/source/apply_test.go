@@ -16,7 +16,10 @@ import (
 	"github.com/workwire/workwire/broker"
 	"github.com/workwire/workwire/broker/acl"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/security/certificates"
 	"github.com/workwire/workwire/pkg/source"
+	"github.com/workwire/workwire/pkg/transport/config"
+	"github.com/workwire/workwire/pkg/transport/mqtt"
 	"github.com/workwire/workwire/pkg/wire"
 	"github.com/workwire/workwire/test/kit"
 	"github.com/workwire/workwire/test/kit/brokertest"
@@ -175,6 +178,18 @@ func TestWaitFor(t *testing.T) {
 			!strings.Contains(err.Error(), "; ConfigMap default/c: c is missing; ") {
 			t.Errorf("not available: %+v", err)
 		}
+		for _, present := range []bool{true, false} {
+			kit.NoError(t, agent.Send(t.Context(), &wire.Presence{Agent: "cluster1", Cluster: "cluster1", Source: "ops", Session: "1", Present: present}))
+		}
+		synctest.Wait()
+		if _, err = wait(source.Available, time.Second); !errors.As(err, &late) || late.Disconnected.IsZero() || late.NoConnection != nil {
+			t.Errorf("the agent is gone: %+v", err)
+		}
+		w.broker.Cut("ops")
+		if _, err = wait(source.Available, time.Second); !errors.As(err, &late) || late.NoConnection == nil || late.NoConnection.Since.IsZero() {
+			t.Errorf("the client is gone: %+v", err)
+		}
+		w.broker.Restore("ops")
 		agent.SetSilent(true)
 		next := must(t)(c.Apply(t.Context(), inCluster("w", "y")))
 		if _, err := wait(source.Applied, time.Second); !errors.As(err, &late) || late.Last.ObservedGeneration != made.Generation {
@@ -208,6 +223,61 @@ func TestWaitBeforeRun(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// TestWaitWithoutConnection: a client that the broker refuses, or whose broker is gone, says so and why.
+func TestWaitWithoutConnection(t *testing.T) {
+	issued, foreign := t.TempDir(), t.TempDir()
+	for _, dir := range []string{issued, foreign} {
+		manager, err := certificates.New(certificates.ManagerConfig{Dir: dir, Config: certificates.Config{Certificates: []certificates.Certificate{
+			{Name: "broker", Role: certificates.Broker, Hosts: []string{"127.0.0.1"}}, {Name: "ops", Role: certificates.Source},
+		}}})
+		kit.NoError(t, err)
+		_, err = manager.Ensure()
+		kit.NoError(t, err)
+	}
+	b := brokertest.Start(t, broker.Config{Listeners: []broker.Listener{{Address: "127.0.0.1:0", TLS: &broker.ListenerTLS{
+		CertFile: issued + "/broker/tls.crt", KeyFile: issued + "/broker/tls.key", ClientCAFile: issued + "/broker/ca.crt",
+	}}}})
+	start := func(id, dir string) (*source.Client, *mqtt.Transport) {
+		m, err := mqtt.New(mqtt.Config{ClientID: id, Logger: kit.Logger(t), Broker: config.Config{
+			BrokerHost: b.Addr, Topics: topics, CA: config.PEM{File: issued + "/ops/ca.crt"},
+			ClientCert: config.PEM{File: dir + "/ops/tls.crt"}, ClientKey: config.PEM{File: dir + "/ops/tls.key"},
+		}})
+		kit.NoError(t, err)
+		c, err := source.New(source.Config{SourceID: "ops", Topics: topics, Transport: m, Logger: kit.Logger(t)})
+		kit.NoError(t, err)
+		must(t)(c.Apply(t.Context(), inCluster("w", "x")))
+		kit.Run(t, id, c.Run)
+		return c, m
+	}
+	late := func(c *source.Client) *source.WaitError {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		_, err := c.WaitFor(ctx, "cluster1", "w", source.Applied)
+		var late *source.WaitError
+		if !errors.As(err, &late) {
+			t.Fatal(err)
+		}
+		return late
+	}
+	refused, m := start("refused", foreign)
+	kit.True(t, "the broker refuses the certificate", func() bool { return m.Failure() != nil })
+	if got := late(refused); got.NoConnection == nil || !got.NoConnection.Since.IsZero() ||
+		!strings.Contains(got.Error(), "; this client was never connected to the broker: ") || !strings.Contains(got.Error(), "unknown certificate authority") {
+		t.Errorf("with a certificate of another authority: %v", got)
+	}
+	c, m := start("ops", issued)
+	kit.True(t, "it is connected", c.Connected)
+	if got := late(c); got.NoConnection != nil {
+		t.Errorf("connected: %v", got)
+	}
+	b.Stop()
+	kit.True(t, "it has noticed", func() bool { return !c.Connected() && m.Failure() != nil })
+	if got := late(c); got.NoConnection == nil || got.NoConnection.Since.IsZero() || got.NoConnection.Err == nil {
+		t.Errorf("without the broker: %v", got)
+	}
 }
 
 // TestApplyOverMQTT applies works and waits for them, with a store and a real broker.

@@ -50,6 +50,7 @@ type Clusters struct {
 	mu       sync.Mutex
 	known    map[wire.ClusterName]*knownCluster
 	watchers map[*presenceWatch]struct{}
+	lost     time.Time // when the client's connection was lost last
 }
 
 type knownCluster struct {
@@ -196,12 +197,20 @@ func (c *Clusters) connectionChanged(up bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := c.now()
+	c.lost = now
 	for name, k := range c.known {
 		if k.Presence == PresenceConnected {
 			k.Presence, k.Since = PresenceUnknown, now
 			c.tell(name)
 		}
 	}
+}
+
+// lastLost returns when the client's connection was lost last; zero: never.
+func (c *Clusters) lastLost() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.lost
 }
 
 // tell has all watches yield a cluster. mu is held.

@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/source/store"
+	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/wire"
 	"github.com/workwire/workwire/pkg/workstate"
 )
@@ -45,36 +47,70 @@ type WaitError struct {
 	Last *metav1.Condition
 	// Why is what keeps the work from being ready: the object, and what the cluster says of it. Empty: it is not known.
 	Why string
+	// NoConnection says since when this client has no connection to the broker, so that it hears of no
+	// cluster; nil: it has one, or is a replica that does not publish.
+	NoConnection *NoConnection
 	// AgentHeard: an agent of the cluster has sent something, as far as this client knows: a status of
-	// the work, ever, or any message since the client knows works of the cluster. A replica that does
-	// not publish knows statuses only.
+	// the work, ever, or any message since the client runs. A replica that does not publish knows
+	// statuses only.
 	AgentHeard bool
 	// LastHeard is when this client has received its last message from the cluster; zero: never.
 	LastHeard time.Time
+	// Disconnected is since when the agent of the cluster is known to have no connection to the broker
+	// (see [PresenceDisconnected]); zero: it is not known.
+	Disconnected time.Time
 
 	cause error
 }
 
+// NoConnection is about a client without a connection to the broker.
+type NoConnection struct {
+	// Since is when the connection was lost; zero: there never was one.
+	Since time.Time
+	// Err is why it was lost or could not be made, the newest of it; nil: it is not known.
+	Err error
+}
+
+func (n *NoConnection) text() string {
+	text := "this client was never connected to the broker"
+	if !n.Since.IsZero() {
+		text = "this client is not connected to the broker since " + at(n.Since)
+	}
+	if n.Err != nil {
+		text += fmt.Sprintf(": %v", n.Err)
+	}
+	return text
+}
+
+func at(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
 // Error returns what was waited for and what is known.
 func (e *WaitError) Error() string {
 	text := fmt.Sprintf("wait until work %s/%s is %s: %v", e.Cluster, e.Name, e.Condition, e.cause)
-	switch {
-	case e.Generation == 0:
+	if e.Generation == 0 {
 		return text + ": the source has not loaded its works: is Run called?"
-	case e.Last != nil:
+	}
+	if e.NoConnection != nil {
+		text += "; " + e.NoConnection.text()
+	}
+	if e.Last != nil {
 		text += fmt.Sprintf("; generation %d is wanted, and the last condition is %s=%s of generation %d, reason %s: %s",
 			e.Generation, e.Last.Type, e.Last.Status, e.Last.ObservedGeneration, e.Last.Reason, e.Last.Message)
-	default:
+	} else {
 		text += fmt.Sprintf("; generation %d has no condition %s", e.Generation, e.Condition)
 	}
 	if e.Why != "" {
 		text += "; " + e.Why
 	}
 	switch {
+	case !e.Disconnected.IsZero():
+		return text + fmt.Sprintf("; the agent of cluster %q is disconnected since %s", e.Cluster, at(e.Disconnected))
 	case !e.LastHeard.IsZero():
-		return text + fmt.Sprintf("; the last message of cluster %q came at %s", e.Cluster, e.LastHeard.UTC().Format(time.RFC3339))
+		return text + fmt.Sprintf("; the last message of cluster %q came at %s", e.Cluster, at(e.LastHeard))
 	case e.AgentHeard:
 		return text + fmt.Sprintf("; the agent of cluster %q has reported a status earlier", e.Cluster)
+	case e.NoConnection != nil:
+		return text // so that no agent can have been heard
 	default:
 		return text + fmt.Sprintf("; no agent of cluster %q has been heard", e.Cluster)
 	}
@@ -174,14 +210,32 @@ func (c *Client) waitError(r *storedWork, condition Condition, cause error) *Wai
 	cluster := wire.ClusterName(r.work.Namespace)
 	e := &WaitError{
 		Cluster: cluster, Name: r.work.Name, Condition: condition, Generation: r.work.Generation,
-		Last:      meta.FindStatusCondition(r.work.DeepCopy().Status.Conditions, string(condition)),
-		LastHeard: c.engine.LastHeard(cluster), cause: cause,
+		Last:         meta.FindStatusCondition(r.work.DeepCopy().Status.Conditions, string(condition)),
+		NoConnection: c.noConnection(), cause: cause,
+	}
+	known, _ := c.clusters.Get(cluster)
+	e.LastHeard = known.LastHeard
+	if known.Presence == PresenceDisconnected {
+		e.Disconnected = known.Since
 	}
 	if state := workstate.Of(r.work, nil); state.Blocker != nil && state.Blocker.OfManifest {
 		e.Why = state.Why()
 	}
 	e.AgentHeard = !e.LastHeard.IsZero() || r.sequences.Newest.ID > 0
 	return e
+}
+
+// noConnection returns what is known of a missing connection; nil if none is missing.
+func (c *Client) noConnection() *NoConnection {
+	_, shared := c.config.Store.(store.Shared)
+	if c.Connected() || shared && !c.publishing.Load() {
+		return nil
+	}
+	n := &NoConnection{Since: c.clusters.lastLost()}
+	if t, ok := c.config.Transport.(transport.FailureReporter); ok {
+		n.Err = t.Failure()
+	}
+	return n
 }
 
 // notify returns a channel that receives after each change of a work, until stop is called. Changes

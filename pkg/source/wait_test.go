@@ -1,7 +1,11 @@
 package source
 
 import (
+	"cmp"
+	"context"
+	"errors"
 	"testing"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -43,6 +47,33 @@ func TestDecideWait(t *testing.T) {
 		done, err := decideWait(test.condition, test.first, test.now, "w")
 		if done != test.done || (err != nil) != (test.err != nil) || test.err != nil && !test.err(err) {
 			t.Errorf("%s: %t, %v", name, done, err)
+		}
+	}
+}
+
+// TestWaitErrorText: what is at fault is said first, and nothing about a cluster that this client cannot have heard.
+func TestWaitErrorText(t *testing.T) {
+	when := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
+	refused := errors.New("remote error: tls: unknown certificate authority")
+	for name, test := range map[string]struct {
+		given WaitError
+		want  string
+	}{
+		"Run is not called":         {WaitError{NoConnection: &NoConnection{}}, ": the source has not loaded its works: is Run called?"},
+		"nobody heard":              {WaitError{Generation: 2}, `; generation 2 has no condition Applied; no agent of cluster "c1" has been heard`},
+		"heard":                     {WaitError{Generation: 2, AgentHeard: true, LastHeard: when}, `; generation 2 has no condition Applied; the last message of cluster "c1" came at 2026-05-01T12:00:00Z`},
+		"disconnected":              {WaitError{Generation: 2, AgentHeard: true, LastHeard: when, Disconnected: when}, `; generation 2 has no condition Applied; the agent of cluster "c1" is disconnected since 2026-05-01T12:00:00Z`},
+		"never connected":           {WaitError{Generation: 2, NoConnection: &NoConnection{Err: refused}}, "; this client was never connected to the broker: remote error: tls: unknown certificate authority; generation 2 has no condition Applied"},
+		"no connection, and no why": {WaitError{Generation: 2, NoConnection: &NoConnection{}}, "; this client was never connected to the broker; generation 2 has no condition Applied"},
+		"connection lost": {WaitError{Generation: 2, AgentHeard: true, LastHeard: when, NoConnection: &NoConnection{Since: when, Err: refused}},
+			"; this client is not connected to the broker since 2026-05-01T12:00:00Z: remote error: tls: unknown certificate authority; " +
+				`generation 2 has no condition Applied; the last message of cluster "c1" came at 2026-05-01T12:00:00Z`},
+	} {
+		test.given.Cluster, test.given.Name, test.given.cause = "c1", "w", context.DeadlineExceeded
+		test.given.Condition = cmp.Or(test.given.Condition, Applied)
+		want := "wait until work c1/w is " + string(test.given.Condition) + ": context deadline exceeded" + test.want
+		if got := test.given.Error(); got != want {
+			t.Errorf("%s:\n got %s\nwant %s", name, got, want)
 		}
 	}
 }

@@ -64,6 +64,13 @@ type Subscriber interface {
 	Subscribe(ctx context.Context, filter string) error
 }
 
+// FailureReporter is a Transport that says why it has no connection.
+type FailureReporter interface {
+	// Failure returns why the connection was lost or could not be made, the newest of it; nil if there
+	// is a connection, or no attempt has failed yet.
+	Failure() error
+}
+
 // Handler contains the callbacks of a transport.
 type Handler struct {
 	// Subscriptions are the topic filters to subscribe to on each connect. Messages on other topics,

@@ -355,16 +355,6 @@ func (e *Engine) ProbeCluster(cluster wire.ClusterName) {
 	e.step(asked{cluster, resyncTask{probe: true}})
 }
 
-// LastHeard returns when the last message from a cluster with works arrived in this run; zero: none has.
-func (e *Engine) LastHeard(cluster wire.ClusterName) time.Time {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if c, ok := e.core.clusters[cluster]; ok {
-		return c.heard
-	}
-	return time.Time{}
-}
-
 // Connected reports whether the transport is connected to the broker.
 func (e *Engine) Connected() bool {
 	e.mu.Lock()

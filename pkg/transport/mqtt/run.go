@@ -145,13 +145,19 @@ func (r *runner) connectPacket(ctx context.Context) (*paho.Connect, error) {
 }
 
 func (r *runner) connectFailed(err error) {
-	r.metrics.failures.WithLabelValues(failureConnect).Inc()
 	r.backoff.connectFailed(time.Now(), err)
 	if r.cfg.Refused != nil && isCertificateRefused(err) {
 		r.cfg.Refused()
 	}
-	level, args := r.failures.next("connect", connectError(err))
-	r.cfg.Logger.Log(context.Background(), level, "connect failed, retrying", append(args, "brokerHost", r.cfg.Broker.BrokerHost)...)
+	r.failed(failureConnect, "connect failed, retrying", connectError(err), "brokerHost", r.cfg.Broker.BrokerHost)
+}
+
+// failed counts, keeps and logs why there is no connection.
+func (r *runner) failed(kind, message string, err error, attributes ...any) {
+	r.metrics.failures.WithLabelValues(kind).Inc()
+	r.failure.Store(&err)
+	level, args := r.failures.next(message, err)
+	r.cfg.Logger.Log(context.Background(), level, message, append(args, attributes...)...)
 }
 
 // serve subscribes and reports the connection, and ends it when ctx ends. It returns when the connection is
@@ -184,9 +190,7 @@ func (r *runner) serve(ctx context.Context, c *connection) {
 	if subscribed {
 		r.reportLost(ctx, c, &connected)
 	} else if reason := c.session.lossReason(); ctx.Err() == nil && !errors.Is(reason, errCertificates) {
-		r.metrics.failures.WithLabelValues(failureLost).Inc()
-		level, args := r.failures.next("serve", reason)
-		r.cfg.Logger.Log(ctx, level, "connection lost before the subscriptions were granted, reconnecting", args...)
+		r.failed(failureLost, "connection lost before the subscriptions were granted, reconnecting", reason)
 	}
 	group.Wait()
 	<-c.client.Done()
@@ -198,7 +202,8 @@ func (r *runner) reportConnected(ctx context.Context, c *connection, connected *
 	r.current.Store(c)
 	r.metrics.connected.Set(1)
 	r.metrics.connections.Inc()
-	r.failures.reset()
+	r.failures = failureLog{}
+	r.failure.Store(nil)
 	r.cfg.Logger.Info("connected to the broker", "brokerHost", c.endpoint.host, "clientID", r.cfg.ClientID,
 		"resumed", c.answer.SessionPresent, "maximumPacketSize", c.limit)
 	if r.handler.Connected != nil {
@@ -219,9 +224,7 @@ func (r *runner) reportLost(ctx context.Context, c *connection, connected *sync.
 		r.cfg.Logger.Info("disconnected from the broker", "reason", reason)
 	case errors.Is(reason, errCertificates):
 	default:
-		r.metrics.failures.WithLabelValues(failureLost).Inc()
-		level, args := r.failures.next("connection", reason)
-		r.cfg.Logger.Log(ctx, level, "connection lost, reconnecting", args...)
+		r.failed(failureLost, "connection lost, reconnecting", reason)
 	}
 	connected.Wait()
 	if r.handler.Lost != nil {
@@ -248,9 +251,7 @@ func (r *runner) subscribe(ctx context.Context, c *connection) bool {
 		if ctx.Err() != nil || c.session.isLost() {
 			return false
 		}
-		r.metrics.failures.WithLabelValues(failureSubscribe).Inc()
-		level, args := r.failures.next("subscribe", err)
-		r.cfg.Logger.Log(ctx, level, "subscribe failed, retrying", args...)
+		r.failed(failureSubscribe, "subscribe failed, retrying", err)
 		select {
 		case <-time.After(retryDelay(attempt, rand.Float64())):
 		case <-ctx.Done():
@@ -357,6 +358,3 @@ func (f *failureLog) next(operation string, err error) (slog.Level, []any) {
 	}
 	return level, args
 }
-
-// reset makes the next failure count as a new one.
-func (f *failureLog) reset() { f.last = "" }

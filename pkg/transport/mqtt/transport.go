@@ -39,11 +39,13 @@ type Transport struct {
 	started atomic.Bool
 	current atomic.Pointer[connection] // between Connected and Lost, else nil
 	limit   atomic.Int64
+	failure atomic.Pointer[error] // nil while there is a connection
 }
 
 var (
-	_ transport.Transport  = (*Transport)(nil)
-	_ transport.Subscriber = (*Transport)(nil)
+	_ transport.Transport       = (*Transport)(nil)
+	_ transport.Subscriber      = (*Transport)(nil)
+	_ transport.FailureReporter = (*Transport)(nil)
 )
 
 // New returns a transport, which [Transport.Run] runs. It reads the certificate files to validate
@@ -62,6 +64,14 @@ func New(cfg Config) (*Transport, error) {
 
 // Limit returns the maximum packet size of the broker; see [transport.Transport].
 func (t *Transport) Limit() int { return int(t.limit.Load()) }
+
+// Failure returns why there is no connection; see [transport.FailureReporter].
+func (t *Transport) Failure() error {
+	if err := t.failure.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
 
 // Publish sends e to topic; see [transport.Transport]. It returns ErrNotConnected except between
 // Connected and Lost. It also returns *transport.TooLargeError for an attribute of more than 65535
