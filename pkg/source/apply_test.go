@@ -178,6 +178,9 @@ func TestWaitFor(t *testing.T) {
 			!strings.Contains(err.Error(), "; ConfigMap default/c: c is missing; ") {
 			t.Errorf("not available: %+v", err)
 		}
+		if _, err = wait(source.Ready, time.Second); !errors.As(err, &late) || late.Last == nil || late.Last.Type != workv1.WorkAvailable {
+			t.Errorf("not ready: %+v", err)
+		}
 		for _, present := range []bool{true, false} {
 			kit.NoError(t, agent.Send(t.Context(), &wire.Presence{Agent: "cluster1", Cluster: "cluster1", Source: "ops", Session: "1", Present: present}))
 		}

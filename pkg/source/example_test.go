@@ -92,6 +92,35 @@ func Example_applyAndWait() {
 	// <nil>
 }
 
+// A program waits until the pods of a Deployment run: the work asks its agent to report that.
+func Example_waitUntilReady() {
+	client, stop := startWithAgents("cluster1")
+	defer stop()
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+
+	work := workOf("web", `{
+		"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"namespace": "shop", "name": "web"},
+		"spec": {
+			"selector": {"matchLabels": {"app": "web"}},
+			"template": {
+				"metadata": {"labels": {"app": "web"}},
+				"spec": {"containers": [{"name": "web", "image": "registry.example.com/web:1"}]}
+			}
+		}
+	}`)
+	work.Namespace = "cluster1"
+	work.Annotations = map[string]string{workv1.ReportReadinessAnnotationKey: "true"}
+	if _, err := client.Apply(ctx, work); err != nil {
+		fmt.Println(err)
+		return
+	}
+	_, err := client.WaitFor(ctx, "cluster1", "web", source.Ready)
+	fmt.Println(err)
+	// Output:
+	// <nil>
+}
+
 // A program tests its source without clusters: the broker is in memory, and the test says what the
 // agent reports.
 func Example_test() {

@@ -27,8 +27,11 @@ type Condition string
 const (
 	// Applied: the agent has applied all manifests.
 	Applied Condition = workv1.WorkApplied
-	// Available: all objects exist on the cluster, and are ready where the work asks for that.
+	// Available: all objects exist on the cluster. Their pods may not run: that is Ready.
 	Available Condition = workv1.WorkAvailable
+	// Ready: all objects are ready, as workctl has it (package workstate). Agents report it of works with
+	// the annotation [workv1.ReportReadinessAnnotationKey] (docs/conditions.md, Readiness).
+	Ready Condition = workv1.WorkReady
 	// Complete: the condition rules of the work have found it complete.
 	Complete Condition = workv1.WorkComplete
 	// Deleted: the work is removed, after its agent has deleted the objects.
@@ -43,7 +46,8 @@ type WaitError struct {
 	Condition Condition
 	// Generation is that of the work; 0: the client has not loaded its works.
 	Generation int64
-	// Last is the work's condition of this type, possibly of an earlier generation; nil: it has none.
+	// Last is the work's condition of this type, possibly of an earlier generation; of Ready, the one that
+	// keeps the work from it, such as Progressing. nil: it has none.
 	Last *metav1.Condition
 	// Why is what keeps the work from being ready: the object, and what the cluster says of it. Empty: it is not known.
 	Why string
@@ -133,7 +137,8 @@ func (e *WaitError) Status() metav1.Status {
 // WaitFor waits until a work has a condition for its newest generation, and returns a copy of it. A
 // condition that is False does not end the wait, since agents try again. WaitFor returns a
 // [WaitError] when ctx ends, NotFound if there is no such work or it is removed meanwhile, Conflict if it is
-// being deleted, and ServiceUnavailable when Run ends.
+// being deleted, and ServiceUnavailable when Run ends. For [Ready], it returns BadRequest if the work is
+// available and does not ask for readiness.
 //
 // [Deleted] holds if there is no work of the name, or if another one has been created in place of the
 // one that WaitFor found. WaitFor returns the last state of the work then, nil if it was gone before.
@@ -141,9 +146,9 @@ func (e *WaitError) Status() metav1.Status {
 // A wait costs nothing until its work changes.
 func (c *Client) WaitFor(ctx context.Context, namespace, name string, condition Condition) (*workv1.ManifestWork, error) {
 	works := &manifestWorks{client: c, namespace: namespace}
-	if !slices.Contains([]Condition{Applied, Available, Complete, Deleted}, condition) {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("condition %q cannot be waited for: use %s, %s, %s or %s",
-			condition, Applied, Available, Complete, Deleted))
+	if !slices.Contains([]Condition{Applied, Available, Ready, Complete, Deleted}, condition) {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("condition %q cannot be waited for: use %s, %s, %s, %s or %s",
+			condition, Applied, Available, Ready, Complete, Deleted))
 	}
 	uid, err := works.resolve(ctx, name)
 	if err != nil {
@@ -190,6 +195,14 @@ func decideWait(condition Condition, first, now *storedWork, name string) (done 
 	case now.work.DeletionTimestamp != nil:
 		return false, apierrors.NewConflict(worksResource, name, fmt.Errorf("the work is being deleted and cannot become %s", condition))
 	}
+	if condition == Ready {
+		phase := workstate.Reached(now.work)
+		if phase == workstate.PhaseApplied && now.work.Annotations[workv1.ReportReadinessAnnotationKey] != "true" {
+			return false, apierrors.NewBadRequest(fmt.Sprintf("work %s/%s does not report whether its objects are ready: annotate it with %s=true, or wait until it is %s",
+				now.work.Namespace, name, workv1.ReportReadinessAnnotationKey, Available))
+		}
+		return phase == workstate.PhaseReady, nil
+	}
 	c := meta.FindStatusCondition(now.work.Status.Conditions, string(condition))
 	return c != nil && c.Status == metav1.ConditionTrue && c.ObservedGeneration == now.work.Generation, nil
 }
@@ -210,7 +223,7 @@ func (c *Client) waitError(r *storedWork, condition Condition, cause error) *Wai
 	cluster := wire.ClusterName(r.work.Namespace)
 	e := &WaitError{
 		Cluster: cluster, Name: r.work.Name, Condition: condition, Generation: r.work.Generation,
-		Last:         meta.FindStatusCondition(r.work.DeepCopy().Status.Conditions, string(condition)),
+		Last:         meta.FindStatusCondition(r.work.Status.Conditions, string(condition)).DeepCopy(),
 		NoConnection: c.noConnection(), cause: cause,
 	}
 	known, _ := c.clusters.Get(cluster)
@@ -218,7 +231,11 @@ func (c *Client) waitError(r *storedWork, condition Condition, cause error) *Wai
 	if known.Presence == PresenceDisconnected {
 		e.Disconnected = known.Since
 	}
-	if state := workstate.Of(r.work, nil); state.Blocker != nil && state.Blocker.OfManifest {
+	state := workstate.Of(r.work, nil)
+	if condition == Ready {
+		e.Last = state.By.DeepCopy()
+	}
+	if state.Blocker != nil && state.Blocker.OfManifest || condition == Ready && state.Phase == workstate.PhaseApplied {
 		e.Why = state.Why()
 	}
 	e.AgentHeard = !e.LastHeard.IsZero() || r.sequences.Newest.ID > 0

@@ -24,6 +24,18 @@ func TestDecideWait(t *testing.T) {
 	was, is := work(1, metav1.ConditionFalse, 1), work(1, metav1.ConditionTrue, 2)
 	deleting := work(1, metav1.ConditionTrue, 2)
 	deleting.work.DeletionTimestamp = &metav1.Time{}
+	reporting := func(available, progressing metav1.ConditionStatus, annotated bool) *storedWork {
+		r := work(1, metav1.ConditionTrue, 2)
+		for kind, status := range map[string]metav1.ConditionStatus{workv1.WorkAvailable: available, workv1.WorkProgressing: progressing} {
+			if status != "" {
+				r.work.Status.Conditions = append(r.work.Status.Conditions, metav1.Condition{Type: kind, Status: status, ObservedGeneration: 2})
+			}
+		}
+		if annotated {
+			r.work.Annotations = map[string]string{workv1.ReportReadinessAnnotationKey: "true"}
+		}
+		return r
+	}
 	for name, test := range map[string]struct {
 		condition  Condition
 		first, now *storedWork
@@ -35,6 +47,12 @@ func TestDecideWait(t *testing.T) {
 		"applied, it came since":  {condition: applied, now: is, done: true},
 		"an older generation was": {condition: applied, first: was, now: work(1, metav1.ConditionTrue, 1)},
 		"another condition":       {condition: Condition(workv1.WorkAvailable), first: was, now: is},
+		"ready":                   {condition: Ready, first: is, now: reporting("True", "False", true), done: true},
+		"ready by a rule":         {condition: Ready, first: is, now: reporting("True", "False", false), done: true},
+		"on its way":              {condition: Ready, first: is, now: reporting("True", "True", true)},
+		"not available yet":       {condition: Ready, first: is, now: is},
+		"asked a moment ago":      {condition: Ready, first: is, now: reporting("True", "", true)},
+		"nobody asks for it":      {condition: Ready, first: is, now: reporting("True", "", false), err: apierrors.IsBadRequest},
 		"gone":                    {condition: applied, first: was, err: apierrors.IsNotFound},
 		"being deleted":           {condition: applied, first: was, now: deleting, err: apierrors.IsConflict},
 		"to be deleted":           {condition: Deleted, first: was, now: is},

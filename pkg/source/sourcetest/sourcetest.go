@@ -174,7 +174,8 @@ func complete(status workv1.ManifestWorkStatus, s *wire.Spec) workv1.ManifestWor
 	return status
 }
 
-// Available returns the status of a work whose manifests are all applied and available.
+// Available returns the status of a work whose manifests are all applied and available, and ready if the
+// work asks for readiness.
 func Available(work *workv1.ManifestWork) workv1.ManifestWorkStatus {
 	condition := func(kind, reason string) metav1.Condition {
 		return metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: reason}
@@ -182,6 +183,10 @@ func Available(work *workv1.ManifestWork) workv1.ManifestWorkStatus {
 	status := workv1.ManifestWorkStatus{Conditions: []metav1.Condition{
 		condition(workv1.WorkApplied, workv1.ReasonAppliedManifestWorkComplete), condition(workv1.WorkAvailable, workv1.ReasonResourcesAvailable),
 	}}
+	if work.Annotations[workv1.ReportReadinessAnnotationKey] == "true" {
+		status.Conditions = append(status.Conditions,
+			metav1.Condition{Type: workv1.WorkProgressing, Status: metav1.ConditionFalse, Reason: workv1.ReasonConditionRulesAggregated})
+	}
 	for i, manifest := range work.Spec.Workload.Manifests {
 		status.ResourceStatus.Manifests = append(status.ResourceStatus.Manifests, workv1.ManifestCondition{
 			ResourceMeta: resourceOf(i, manifest),

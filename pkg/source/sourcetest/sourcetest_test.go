@@ -12,6 +12,7 @@ import (
 	"github.com/workwire/workwire/pkg/source"
 	"github.com/workwire/workwire/pkg/source/sourcetest"
 	"github.com/workwire/workwire/pkg/transport/memory"
+	"github.com/workwire/workwire/pkg/workstate"
 	"github.com/workwire/workwire/test/kit"
 )
 
@@ -70,6 +71,18 @@ func TestDefault(t *testing.T) {
 	kit.Await(t, works, "settings", "is gone", func(w *workv1.ManifestWork) bool { return w == nil })
 	if agent.Work("settings") != nil {
 		t.Error("the agent still holds the work")
+	}
+}
+
+// TestReady: an agent reports readiness of works that ask for it only.
+func TestReady(t *testing.T) {
+	w := work("blue")
+	if c := meta.FindStatusCondition(sourcetest.Available(w).Conditions, workv1.WorkProgressing); c != nil {
+		t.Errorf("it was not asked and reports %+v", c)
+	}
+	w.Annotations = map[string]string{workv1.ReportReadinessAnnotationKey: "true"}
+	if phase := workstate.Reached(&workv1.ManifestWork{Status: sourcetest.Available(w)}); phase != workstate.PhaseReady {
+		t.Errorf("the work is %s", phase)
 	}
 }
 
