@@ -113,6 +113,13 @@ func TestApplyWhileDeleted(t *testing.T) {
 		if _, err := c.Apply(short, inCluster("w", "y")); !apierrors.IsTimeout(err) || !strings.Contains(err.Error(), "being deleted") {
 			t.Errorf("before it is gone: %v", err)
 		}
+		other := inCluster("away", "x")
+		other.Namespace = "cluster2"
+		must(t)(c.Apply(t.Context(), other))
+		kit.NoError(t, c.ManifestWorks("cluster2").Delete(t.Context(), "away", metav1.DeleteOptions{}))
+		if _, err := c.WaitFor(short, "cluster2", "away", source.Deleted); err == nil || !strings.Contains(err.Error(), "remove the work's finalizers") {
+			t.Errorf("a deletion that nobody answers: %v", err)
+		}
 		if _, err := c.WaitFor(t.Context(), "cluster1", "w", source.Applied); !apierrors.IsConflict(err) {
 			t.Errorf("a wait for a work that is being deleted: %v", err)
 		}

@@ -64,7 +64,8 @@ type WaitError struct {
 	// (see [PresenceDisconnected]); zero: it is not known.
 	Disconnected time.Time
 
-	cause error
+	deleting bool
+	cause    error
 }
 
 // NoConnection is about a client without a connection to the broker.
@@ -108,7 +109,7 @@ func (e *WaitError) Error() string {
 	}
 	switch {
 	case !e.Disconnected.IsZero():
-		return text + fmt.Sprintf("; the agent of cluster %q is disconnected since %s", e.Cluster, at(e.Disconnected))
+		text += fmt.Sprintf("; the agent of cluster %q is disconnected since %s", e.Cluster, at(e.Disconnected))
 	case !e.LastHeard.IsZero():
 		return text + fmt.Sprintf("; the last message of cluster %q came at %s", e.Cluster, at(e.LastHeard))
 	case e.AgentHeard:
@@ -116,8 +117,12 @@ func (e *WaitError) Error() string {
 	case e.NoConnection != nil:
 		return text // so that no agent can have been heard
 	default:
-		return text + fmt.Sprintf("; no agent of cluster %q has been heard", e.Cluster)
+		text += fmt.Sprintf("; no agent of cluster %q has been heard", e.Cluster)
 	}
+	if e.deleting {
+		text += "; if none will answer, remove the work's finalizers with Update or Patch"
+	}
+	return text
 }
 
 // Unwrap returns the error of the context.
@@ -152,6 +157,9 @@ func (c *Client) WaitFor(ctx context.Context, namespace, name string, condition 
 	}
 	uid, err := works.resolve(ctx, name)
 	if err != nil {
+		if now, _ := c.memory.get(uid); now != nil && ctx.Err() != nil {
+			return nil, c.waitError(now, condition, ctx.Err())
+		}
 		if ctx.Err() != nil {
 			return nil, &WaitError{Cluster: wire.ClusterName(namespace), Name: name, Condition: condition, cause: ctx.Err()}
 		}
@@ -224,7 +232,7 @@ func (c *Client) waitError(r *storedWork, condition Condition, cause error) *Wai
 	e := &WaitError{
 		Cluster: cluster, Name: r.work.Name, Condition: condition, Generation: r.work.Generation,
 		Last:         meta.FindStatusCondition(r.work.Status.Conditions, string(condition)).DeepCopy(),
-		NoConnection: c.noConnection(), cause: cause,
+		NoConnection: c.noConnection(), deleting: r.work.DeletionTimestamp != nil, cause: cause,
 	}
 	known, _ := c.clusters.Get(cluster)
 	e.LastHeard = known.LastHeard

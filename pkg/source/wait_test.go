@@ -77,10 +77,12 @@ func TestWaitErrorText(t *testing.T) {
 		given WaitError
 		want  string
 	}{
-		"Run is not called":         {WaitError{NoConnection: &NoConnection{}}, ": the source has not loaded its works: is Run called?"},
-		"nobody heard":              {WaitError{Generation: 2}, `; generation 2 has no condition Applied; no agent of cluster "c1" has been heard`},
-		"heard":                     {WaitError{Generation: 2, AgentHeard: true, LastHeard: when}, `; generation 2 has no condition Applied; the last message of cluster "c1" came at 2026-05-01T12:00:00Z`},
-		"disconnected":              {WaitError{Generation: 2, AgentHeard: true, LastHeard: when, Disconnected: when}, `; generation 2 has no condition Applied; the agent of cluster "c1" is disconnected since 2026-05-01T12:00:00Z`},
+		"Run is not called": {WaitError{NoConnection: &NoConnection{}}, ": the source has not loaded its works: is Run called?"},
+		"nobody heard":      {WaitError{Generation: 2}, `; generation 2 has no condition Applied; no agent of cluster "c1" has been heard`},
+		"heard":             {WaitError{Generation: 2, AgentHeard: true, LastHeard: when}, `; generation 2 has no condition Applied; the last message of cluster "c1" came at 2026-05-01T12:00:00Z`},
+		"disconnected":      {WaitError{Generation: 2, AgentHeard: true, LastHeard: when, Disconnected: when}, `; generation 2 has no condition Applied; the agent of cluster "c1" is disconnected since 2026-05-01T12:00:00Z`},
+		"deleted, and nobody heard": {WaitError{Generation: 2, Condition: Deleted, deleting: true}, `; generation 2 has no condition Deleted; no agent of cluster "c1" has been heard; ` +
+			"if none will answer, remove the work's finalizers with Update or Patch"},
 		"never connected":           {WaitError{Generation: 2, NoConnection: &NoConnection{Err: refused}}, "; this client was never connected to the broker: remote error: tls: unknown certificate authority; generation 2 has no condition Applied"},
 		"no connection, and no why": {WaitError{Generation: 2, NoConnection: &NoConnection{}}, "; this client was never connected to the broker; generation 2 has no condition Applied"},
 		"connection lost": {WaitError{Generation: 2, AgentHeard: true, LastHeard: when, NoConnection: &NoConnection{Since: when, Err: refused}},

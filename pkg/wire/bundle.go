@@ -96,6 +96,8 @@ func validateManifest(raw []byte) error {
 		return errors.New("kind must be set in manifest")
 	case object.Metadata.GenerateName != "":
 		return errors.New("generateName must not be set in manifest")
+	case object.Kind == "List" && object.Metadata.Name == "":
+		return errors.New("a List must not be a manifest: give its items as manifests of their own")
 	case object.Metadata.Name == "":
 		return errors.New("name must be set in manifest")
 	}

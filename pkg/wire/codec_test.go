@@ -500,6 +500,7 @@ func TestValidate(t *testing.T) {
 		"generateName":     {[]string{object(`"metadata":{"generateName":"a"}`)}, "manifest 0: generateName must not be set in manifest"},
 		"no name":          {[]string{fine, object(`"metadata":{}`)}, "manifest 1: name must be set in manifest"},
 		"no metadata":      {[]string{object(`"a":1`)}, "manifest 0: name must be set in manifest"},
+		"a List":           {[]string{`{"apiVersion":"v1","kind":"List","items":[` + fine + `]}`}, "manifest 0: a List must not be a manifest: give its items as manifests of their own"},
 		"no apiVersion":    {[]string{`{"kind":"a","metadata":{"name":"a"}}`}, "manifest 0: apiVersion must be set in manifest"},
 		"name is a number": {[]string{object(`"metadata":{"name":1}`)}, "manifest 0: field metadata.name must not be a number"},
 		"every fault at once": {[]string{"1", fine, `"x"`}, "manifest 0: want a Kubernetes object, got a number\n" +
