@@ -118,6 +118,7 @@ func TestSourceGetsOntoABroker(t *testing.T) {
 	examined := make(chan string, 1)
 	go func() {
 		out, err := run(context.WithoutCancel(t.Context()), t, strings.Fields(commands[1][1])...)
+		t.Log(out)
 		examined <- fmt.Sprint(out, err)
 	}()
 	wirekit.Next(t, agent, "the question", func(r *wire.StatusResync) bool { return r.Cluster == "cluster1" })
