@@ -19,7 +19,7 @@
 // API.
 //
 // [Client.Apply] creates or updates a work by its name, and [Client.WaitFor] waits until its agent has
-// applied it, or until it is deleted. [Client.Clusters] tells whose agents are connected: a work of a cluster that nobody
+// applied it, its objects are ready, or it is deleted. [Client.Clusters] tells whose agents are connected: a work of a cluster that nobody
 // has heard of is kept and published all the same, and WaitFor says so when its time is over.
 //
 // # Persistence
