@@ -193,7 +193,7 @@ const (
 // its turn. A large one also waits until no other large one of its cluster is being stored; [storeEnded] ends that.
 func (d *core) storeWait(j *job[storeKey, statusUpdate], u *statusUpdate, now time.Time) (wait time.Duration) {
 	if j.key.ahead {
-		return d.peek(j.key.workKey).overtakeWait(now)
+		return d.overtakeWait(j.key.workKey, now)
 	}
 	if u.status == nil {
 		return 0

@@ -3,6 +3,7 @@ package delivery
 import (
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 
 	"github.com/workwire/workwire/pkg/runtime/quota"
@@ -37,6 +38,8 @@ type clusterRecord struct {
 	distrust   distrust
 	noise      quota.Noise // as reported
 	divergence *divergence // nil: the last digest was equal
+
+	overtaken map[types.UID]overtaking // of works whose agent had a generation above the source's; nil: none
 }
 
 // isEmpty reports whether nothing needs to be remembered of c. The pace of its questions does, until

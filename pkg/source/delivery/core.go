@@ -171,6 +171,7 @@ func (d *core) forget(w *workRecord) {
 	d.inPhase[idle]--
 	w.cluster.removed.remove(w)
 	w.cluster.works.remove(w)
+	delete(w.cluster.overtaken, w.key.uid)
 	d.release(w.cluster)
 }
 

@@ -538,25 +538,46 @@ func TestPutOffStores(t *testing.T) {
 	}
 }
 
-// TestOvertakeWait: a source that another program under its id is above of, each time, goes above it ever less often.
+// TestOvertakeWait: a source that another program under its id is above of, each time, goes above it ever less often. What else it
+// publishes makes no difference, and once the other program has stopped, it goes above it.
 func TestOvertakeWait(t *testing.T) {
-	var w workRecord
-	began := time.Unix(1_000_000_000, 0)
-	fight := func(from time.Time) (times int) {
-		for now := from; now.Before(from.Add(10 * time.Minute)); {
-			if wait := w.overtakeWait(now); wait > 0 {
-				now = now.Add(wait)
-				continue
+	d := testCore(1, time.Minute, ClusterOpen)
+	k := workKey{uid: "u", cluster: "c"}
+	w := d.ensure(k)
+	now := time.Unix(1_000_000_000, 0)
+	fight := func(publishes time.Duration) (times int) {
+		for end := now.Add(10 * time.Minute); now.Before(end); now = now.Add(10 * time.Millisecond) {
+			if now.UnixMilli()%publishes.Milliseconds() == 0 {
+				w.publishedAt = now
 			}
-			times++
-			w.publishedAt, now = now, now.Add(10*time.Millisecond)
+			if d.overtakeWait(k, now) == 0 {
+				times++
+				w.publishedAt = now.Add(time.Millisecond)
+			}
 		}
 		return times
 	}
-	if times := fight(began); times < 20 || times > 30 {
+	if times := fight(time.Hour); times < 20 || times > 30 {
 		t.Errorf("it went above %d times in ten minutes", times)
 	}
-	if times := fight(began.Add(time.Hour)); times < 20 || times > 30 {
-		t.Errorf("an hour later, it went above %d times in ten minutes", times)
+	if times := fight(time.Second); times < 19 || times > 21 {
+		t.Errorf("while it publishes other changes, it went above %d times in ten minutes", times)
+	}
+	now = now.Add(time.Hour)
+	if wait := d.overtakeWait(k, now); wait != 0 {
+		t.Errorf("an hour later it waits %v", wait)
+	}
+	for range 100 {
+		if wait := d.overtakeWait(k, now); wait != 0 {
+			t.Fatalf("nothing was published since, and it waits %v", wait)
+		}
+	}
+	w.published.generation = 4
+	d.stores.add(storeKey{k, true}, "", k.cluster, statusUpdate{agentGeneration: 9})
+	if d.statusAccepted(w, &wire.Status{Generation: 4}, now); d.stores.byKey[storeKey{k, true}].value.agentGeneration != 0 {
+		t.Error("the agent has what was published, and the source goes above what it had before")
+	}
+	if d.forget(w); len(d.clusters) != 0 {
+		t.Error("its cluster is not forgotten")
 	}
 }

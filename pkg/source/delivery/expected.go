@@ -61,12 +61,8 @@ func (w *workRecord) expected(work *workv1.ManifestWork) (heldRevision, bool) {
 	if w.phase == paused {
 		return heldRevision{w.confirmed, false}, w.confirmed != 0
 	}
-	switch {
-	case published != 0:
-	case w.refused == nil:
-		published = current
-	case w.refused.holds:
-		published = max(w.confirmed, confirmedBy(work))
+	if published == 0 && (w.refused == nil || w.refused.holds) {
+		published = current // of a deletion that is held no agent has it: it is asked what it has
 	}
 	return heldRevision{published, false}, published != 0
 }

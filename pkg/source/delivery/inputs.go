@@ -361,6 +361,9 @@ func (d *core) statusAccepted(w *workRecord, s *wire.Status, now time.Time) {
 	}
 	if s.Generation == w.published.generation {
 		w.authoritative = false
+		if j := d.stores.byKey[storeKey{w.key, true}]; j != nil {
+			j.value.agentGeneration = 0 // the agent had it before
+		}
 		if w.confirmed < s.Generation && w.republishes == 0 { // otherwise nobody knows which publish it answers
 			d.roundTrip = d.roundTrip.with(now.Sub(w.publishedAt))
 		}

@@ -12,8 +12,6 @@ import (
 const (
 	minRetryDelay = 100 * time.Millisecond
 	maxRetryDelay = 30 * time.Second
-	// forgetOvertaken is how long after a publish [workRecord.overtakeWait] begins with no wait again.
-	forgetOvertaken = 10 * time.Minute
 )
 
 // jobs has the newest value of each key carried out: one at a time of a key. Values

@@ -46,8 +46,6 @@ type workRecord struct {
 	// abandoned: while an attempt is in flight, the source has given the work up, or another program has served its cluster.
 	// What the attempt was about counts no more.
 	abandoned bool
-	// overtaken is how often, in a row, the agent had a generation above the source's.
-	overtaken uint8
 
 	positions   [setKinds]int32 // owned by workSet
 	republishes int32           // of published, on this connection
@@ -79,21 +77,6 @@ type specContents struct {
 	digest     uint64          // of hash
 	delta      bool            // the last publish was a spec delta
 	wholeUntil time.Time       // the work's specs are not sent as deltas before
-}
-
-// overtakeWait returns how long the source has to wait until it goes above the generation of the agent; 0: now, which counts. Two programs
-// under one source id, each above the other, would do it with each status. After a restore it is needed once.
-func (w *workRecord) overtakeWait(now time.Time) time.Duration {
-	if now.After(w.publishedAt.Add(forgetOvertaken)) {
-		w.overtaken = 0
-	}
-	if w.overtaken > 0 {
-		if wait := w.publishedAt.Add(backoff(minRetryDelay, int(w.overtaken)-1, maxRetryDelay)).Sub(now); wait > 0 {
-			return wait
-		}
-	}
-	w.overtaken = min(w.overtaken, 100) + 1
-	return 0
 }
 
 // content returns what is known of the contents.
