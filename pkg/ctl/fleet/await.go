@@ -271,15 +271,17 @@ func approveCommand(set *workv1alpha1.ManifestWorkReplicaSet, message string) st
 	return command
 }
 
+// stageLine matches what the message of the condition Staged says of a stage, but not of the other clusters, which are in none.
+var stageLine = regexp.MustCompile(`^\S+: \d+ of \d+ clusters succeeded`)
+
 // stageLines returns the lines of a condition Staged, indented: one for each stage, or why no stage counts.
 func stageLines(staged *metav1.Condition) (lines string) {
-	before := "  stage "
-	switch staged.Reason {
-	case workv1alpha1.ReasonInvalidPlan, workv1alpha1.ReasonInvalid, workv1alpha1.ReasonRollingBack:
-		before = "  "
-	}
 	for line := range strings.Lines(staged.Message) {
-		lines += before + cli.OneLine(strings.TrimSpace(line)) + "\n"
+		line = cli.OneLine(strings.TrimSpace(line))
+		if stageLine.MatchString(line) {
+			line = "stage " + line
+		}
+		lines += "  " + line + "\n"
 	}
 	return lines
 }

@@ -311,6 +311,18 @@ func TestRollout(t *testing.T) {
 			[]metav1.Condition{rolledOut("False", "x"), of("Staged", "False", "RollingBack", "the way back runs through no stages")},
 			fleet.Rollout{Line: counts + "; x", Stages: "  the way back runs through no stages\n"},
 		},
+		"gone back": {
+			[]metav1.Condition{rolledOut("False", "x"), of("Staged", "False", "RolledBack", "the way back runs through no stages")},
+			fleet.Rollout{Line: counts + "; x", Stages: "  the way back runs through no stages\n"},
+		},
+		"the way back is paused": {
+			[]metav1.Condition{rolledOut("False", "x"), of("Staged", "False", "Paused", "the way back runs through no stages")},
+			fleet.Rollout{Line: counts + "; x", Stages: "  the way back runs through no stages\n"},
+		},
+		"stages of an invalid set": {
+			[]metav1.Condition{rolledOut("False", "x"), of("Staged", "False", "Invalid", "canary: 1 of 1 clusters succeeded; complete\nother clusters: 0 of 2 clusters succeeded; in progress")},
+			fleet.Rollout{Line: counts + "; x", Stages: "  stage canary: 1 of 1 clusters succeeded; complete\n  other clusters: 0 of 2 clusters succeeded; in progress\n"},
+		},
 		"stalled by removals": {
 			[]metav1.Condition{rolledOut("False", ""), of("Progressing", "True", "RollingOut", "1 of 3"), of("Stalled", "True", "RemovalsHeld", "3 works")},
 			fleet.Rollout{Line: counts + "; 1 of 3"},
