@@ -146,7 +146,8 @@ type gate struct {
 	openings  *openings
 	deciders  []decider // by target: the sum of the stages so far
 	earlier   string    // the first stage that is not complete; empty: all so far are
-	proven    bool      // some cluster succeeded
+	proven    bool      // some cluster of the stages so far succeeded
+	succeeded bool      // some cluster of any stage did
 	soaking   bool
 	later     map[string]Window // of clusters that may have the template before their window
 	changeAt  time.Time         // when windows change for clusters of the stage
@@ -188,6 +189,7 @@ func (g *gate) split() [][]part {
 				p.groups[k].Clusters = append(p.groups[k].Clusters, name)
 				p.names = append(p.names, name)
 				p.clusters[name] = target.Clusters[name]
+				g.succeeded = g.succeeded || target.Clusters[name].Status == Succeeded
 			}
 		}
 	}
@@ -229,8 +231,9 @@ func (g *gate) decideStage(s stage, parts []part) {
 		return
 	}
 	waiting, soaking := len(sum.toApply)+sum.held, soaked.After(g.Now)
+	proven := g.proven || g.succeeded && status.Unrendered == status.Clusters // a stage without a template cannot prove it
 	status.Stopped = stopped(deciders)
-	status.Complete = waiting == 0 && sum.inProgress == 0 && g.proven && !soaking && !status.Stopped
+	status.Complete = waiting == 0 && sum.inProgress == 0 && proven && !soaking && !status.Stopped
 	switch {
 	case status.Complete, status.Starting > status.Staged, sum.inProgress > 0:
 	case status.Staged > 0:

@@ -106,6 +106,12 @@ windows: [{schedule: "30 0 * * *", duration: 1h, timeZoneClaim: zone.example}]
 		"nor is it waited for once somebody has succeeded": {
 			plan: stages, clusters: "a1:Succeeded/20m a2:Unrendered b1:Unrendered c1", starts: "c1", stages: "a 1/1/2 complete; b 0/0/1 complete; other clusters 0/0/1",
 		},
+		"nor if that is in a later stage": {
+			plan: stages, clusters: "a1:Unrendered b1:Succeeded/20m b2", approved: "b", starts: "b2", stages: "a 0/0/1 complete; b 1/1/2",
+		},
+		"a stage whose clusters are away is": {
+			plan: stages, clusters: "a1:-Progressing/1m b1:Succeeded/20m b2", approved: "b", stages: "a 0/1/1; b 1/1/2 EarlierStage",
+		},
 		"frozen": {
 			plan:     `freezes: [{from: "2026-02-03T04:00:00Z", to: "2026-02-03T05:05:06Z", reason: Carnival}, {from: "2026-02-03T04:00:00Z", to: "2026-02-03T04:10:00Z"}]`,
 			clusters: "c1 c2:Succeeded/1m", stages: "other clusters 1/1/2 Frozen",
