@@ -23,18 +23,20 @@ func (c *Controller) UpdateStatus(ctx context.Context, s *wire.Status) error {
 	known, err := c.inTurn(ctx, s.UID, func(work *workv1.ManifestWork) (bool, error) {
 		status, changed := c.answer(work, s)
 		p := planStatus(work, status, changed)
+		wrote := false
 		if p.store {
-			if err := c.store(ctx, work, status, int64(s.Generation), nil); err != nil {
-				return true, err
+			var err error
+			if wrote, err = c.store(ctx, work, status, int64(s.Generation), nil); err != nil {
+				return false, err
 			}
 			c.recordEvents(work, status)
 		} else if !p.release {
 			c.writes.WithLabelValues("unchanged").Inc()
 		}
 		if p.release {
-			return true, c.release(ctx, work)
+			return c.release(ctx, work)
 		}
-		return p.store, nil
+		return wrote, nil
 	})
 	if !known {
 		c.writes.WithLabelValues("gone").Inc()
@@ -59,7 +61,7 @@ func (c *Controller) SetCondition(ctx context.Context, uid types.UID, refused me
 			}
 		}
 		setReady(work, status, metav1.Now().Rfc3339Copy())
-		return true, c.store(ctx, work, status, refused.ObservedGeneration, kube.AtVersion(work))
+		return c.store(ctx, work, status, refused.ObservedGeneration, kube.AtVersion(work))
 	})
 	return err
 }
@@ -72,17 +74,17 @@ func (c *Controller) WriteDelivery(ctx context.Context, uid types.UID) error {
 		if !changed {
 			return false, nil
 		}
-		if err := c.store(ctx, work, status, work.Generation, kube.AtVersion(work)); err != nil {
-			return true, err
+		wrote, err := c.store(ctx, work, status, work.Generation, kube.AtVersion(work))
+		if err == nil {
+			c.recordEvents(work, status)
 		}
-		c.recordEvents(work, status)
-		return true, nil
+		return wrote, err
 	})
 	return err
 }
 
-// inTurn calls write, which reports whether it has written anything, with a work as it is known when its turn has come, see [pace.Gate]. It
-// reports whether there is such a work.
+// inTurn calls write, which reports whether it has written anything, with a work as it is known when its turn has come, see [pace.Gate]. What
+// is refused, or finds the work gone, is answered at once, and tells nothing of how long writes take. It reports whether there is such a work.
 func (c *Controller) inTurn(ctx context.Context, uid types.UID, write func(*workv1.ManifestWork) (bool, error)) (known bool, err error) {
 	work, known := c.cfg.Cache.LatestByUID(uid)
 	if !known {
@@ -94,7 +96,7 @@ func (c *Controller) inTurn(ctx context.Context, uid types.UID, write func(*work
 	}
 	defer place.Leave()
 	if work, known = c.latest(uid); known {
-		place.Write(func() (wrote bool) { wrote, err = write(work); return wrote && err == nil })
+		place.Write(func() (wrote bool) { wrote, err = write(work); return wrote })
 	}
 	return known, err
 }
@@ -139,12 +141,12 @@ func (c *Controller) AgentAhead(uid types.UID, held wire.Generation) (raised boo
 	return false
 }
 
-// store writes status to work. A status that is derived from the one before it, and not an agent's, has in only
-// [kube.AtVersion]: two hubs may write for a moment, and an agent's status is not sent again.
+// store writes status to work, and reports whether it has: not if the work is gone. A status that is derived from the one before it, and not
+// an agent's, has in only [kube.AtVersion]: two hubs may write for a moment, and an agent's status is not sent again.
 func (c *Controller) store(
 	ctx context.Context, work *workv1.ManifestWork, status *workv1.ManifestWorkStatus, generation int64, only kube.JSONPatch,
-) error {
-	err := c.writeStatus(ctx, work, status, only)
+) (wrote bool, err error) {
+	err = c.writeStatus(ctx, work, status, only)
 	written := "written"
 	if only != nil {
 		written = "delivery"
@@ -174,13 +176,13 @@ func (c *Controller) store(
 		c.countHops(work.Status.Delivery, status.Delivery)
 	}
 	c.writes.WithLabelValues(result).Inc()
-	return err
+	return result == written, err
 }
 
-// storeRefusal writes a condition to work in place of the status that the API server refused.
+// storeRefusal writes a condition to work in place of the status that the API server refused, and reports whether it has.
 func (c *Controller) storeRefusal(
 	ctx context.Context, work *workv1.ManifestWork, refused *workv1.ManifestWorkStatus, generation int64, refusal error,
-) error {
+) (wrote bool, err error) {
 	c.cfg.Logger.Error("API server refused the work's status, not retrying", "work", work.Name, "cluster", work.Namespace,
 		"uid", work.UID, "generation", generation, "error", refusal)
 	status := unstorable(&work.Status, generation, refusal)
@@ -188,11 +190,11 @@ func (c *Controller) storeRefusal(
 		meta.SetStatusCondition(&status.Conditions, *delivered)
 	}
 	setReady(work, status, metav1.Now().Rfc3339Copy())
-	err := c.writeStatus(ctx, work, status, kube.AtVersion(work))
+	err = c.writeStatus(ctx, work, status, kube.AtVersion(work))
 	if apierrors.IsNotFound(err) || isRefusal(err) {
-		return nil
+		return false, nil
 	}
-	return err
+	return err == nil, err
 }
 
 // writeStatus writes status to work. A PUT costs the API server less than a patch, but needs the version that is stored. Without
@@ -234,15 +236,15 @@ func (c *Controller) patch(ctx context.Context, operation string, work *workv1.M
 	return nil
 }
 
-// release removes the hub's finalizer from work.
-func (c *Controller) release(ctx context.Context, work *workv1.ManifestWork) error {
+// release removes the hub's finalizer from work, and reports whether it has: not if the work is gone, or has it no longer.
+func (c *Controller) release(ctx context.Context, work *workv1.ManifestWork) (wrote bool, err error) {
 	for attempt := 0; ; attempt++ {
 		patch := kube.RemoveFinalizerPatch(work, workv1.ManifestWorkFinalizer)
 		if patch == nil {
-			return nil
+			return false, nil
 		}
 		result := "ok"
-		err := c.patch(ctx, "remove the finalizer from", work, patch)
+		err = c.patch(ctx, "remove the finalizer from", work, patch)
 		if attempt == 0 && (apierrors.IsInvalid(err) || apierrors.IsConflict(err)) {
 			// The cache has an older list of finalizers.
 			var current *workv1.ManifestWork
@@ -261,7 +263,7 @@ func (c *Controller) release(ctx context.Context, work *workv1.ManifestWork) err
 			c.cfg.Logger.Debug("finalizer removed", "work", work.Name, "cluster", work.Namespace, "uid", work.UID)
 		}
 		c.removed.WithLabelValues(result).Inc()
-		return err
+		return result == "ok", err
 	}
 }
 
