@@ -270,9 +270,9 @@ func (p *plan) decideStages(in input) *rollout.Staged {
 
 // setStaged sets the condition Staged; a set without a RolloutPlan has none.
 func setStaged(status *workv1alpha1.ManifestWorkReplicaSetStatus, in input, rollouts []placementRollout) {
-	progressing := meta.FindStatusCondition(status.Conditions, workv1alpha1.ManifestWorkReplicaSetConditionProgressing).Reason
+	progressing := meta.FindStatusCondition(status.Conditions, workv1alpha1.ManifestWorkReplicaSetConditionProgressing)
 	c := metav1.Condition{
-		Type: workv1alpha1.ManifestWorkReplicaSetConditionStaged, Status: metav1.ConditionFalse, Reason: progressing, ObservedGeneration: in.set.Generation,
+		Type: workv1alpha1.ManifestWorkReplicaSetConditionStaged, Status: metav1.ConditionFalse, Reason: progressing.Reason, ObservedGeneration: in.set.Generation,
 	}
 	switch {
 	case in.staging == nil:
@@ -280,8 +280,8 @@ func setStaged(status *workv1alpha1.ManifestWorkReplicaSetStatus, in input, roll
 		return
 	case in.revisions.Served != 0:
 		c.Message = "the way back to an earlier template runs through no stages, windows and freezes"
-	case in.staged == nil:
-		c.Message = "nothing starts while a placement is invalid"
+	case in.staged == nil: // the set or a placement is invalid
+		c.Message = "nothing starts: " + progressing.Message
 	default:
 		why := ""
 		switch {
@@ -301,7 +301,7 @@ func setStaged(status *workv1alpha1.ManifestWorkReplicaSetStatus, in input, roll
 			c.Reason, c.Message = workv1alpha1.ReasonInvalidPlan, invalid
 		case complete:
 			c.Status, c.Reason = metav1.ConditionTrue, workv1alpha1.ReasonComplete
-		case progressing != workv1alpha1.ReasonComplete:
+		case progressing.Reason != workv1alpha1.ReasonComplete:
 		case in.staged.Hold.Reason != "":
 			c.Reason = string(in.staged.Hold.Reason)
 		default: // Progressing does not wait for the last stage to soak

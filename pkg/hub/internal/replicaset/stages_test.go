@@ -183,12 +183,18 @@ func TestDecideStaged(t *testing.T) {
 			want: "False InvalidPlan",
 		},
 		"a placement that is wrong": {
-			plan: stages, works: "c1:old c2:old", stalled: true, staged: "False Invalid nothing starts while a placement is invalid", want: "False Invalid",
+			plan: stages, works: "c1:old c2:old", stalled: true, want: "False Invalid", staged: `False Invalid nothing starts: placement p: rollout strategy: rolloutType is "Sideways": must be All, Progressive or ProgressivePerGroup`,
 			change: func(in *input) { in.set.Spec.PlacementRefs[0].RolloutStrategy.RolloutType = "Sideways" },
 		},
 		"a placement that does not exist": {
-			plan: stages, works: "c1:ok c2:ok", staged: "False Invalid nothing starts while a placement is invalid", want: "False Invalid",
+			plan: stages, works: "c1:ok c2:ok", want: "False Invalid",
+			staged: "False Invalid nothing starts: Placement p does not exist in namespace ns; works stay unchanged until it does",
 			change: func(in *input) { in.placements[0].object = nil },
+		},
+		"a set that is wrong": {
+			plan: stages, works: "c1:ok c2:ok", stalled: true, want: "False Invalid",
+			staged: `False Invalid nothing starts: the name of placement "` + strings.Repeat("p", 64) + `" is not a valid value of the label ` + workv1.PlacementNameLabelKey + " of works: must be no more than 63 bytes; give the placement a shorter name",
+			change: func(in *input) { in.set.Spec.PlacementRefs[0].Name = strings.Repeat("p", 64) },
 		},
 		"stopped": {
 			plan: stages, works: "c1:failed c2:old", stalled: true, want: "False Stopped",
