@@ -27,7 +27,8 @@ import (
 )
 
 // consistencyPeriod is how often the server compares its caches with etcd, 1 to 1.5 times. It reads everything for it: 10,000
-// works take both of two cores for six seconds, in which every request waits. The default is five minutes.
+// works take both of two cores for six seconds, in which every request waits. The default is five minutes. A cache that went wrong, as after a
+// restore of PostgreSQL under a server that runs, is used for as long.
 const consistencyPeriod = time.Hour
 
 // NewCommand returns the command hub-apiserver. It has the flags of kube-apiserver that do not
