@@ -214,7 +214,7 @@ func (m *Membership) Run(ctx context.Context) error {
 // awaitRenewal returns when the certificate is to be renewed, at a time or before; false if ctx has ended.
 func (m *Membership) awaitRenewal(ctx context.Context, due time.Time) bool {
 	for {
-		wait := due.Sub(time.Now())
+		wait := time.Until(due)
 		if wait <= 0 {
 			return ctx.Err() == nil
 		}

@@ -157,7 +157,7 @@ func (r *runner) failed(kind, message string, err error, attributes ...any) {
 	r.metrics.failures.WithLabelValues(kind).Inc()
 	r.failure.Store(&err)
 	level, args := r.failures.next(message, err)
-	r.cfg.Logger.Log(context.Background(), level, message, append(args, attributes...)...)
+	r.cfg.Logger.Log(context.Background(), level, message, append(args, attributes...)...) //nolint:sloglint // the callers have literals
 }
 
 // serve subscribes and reports the connection, and ends it when ctx ends. It returns when the connection is

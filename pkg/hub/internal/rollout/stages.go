@@ -196,6 +196,14 @@ func (g *gate) split() [][]part {
 	return stages
 }
 
+// soaks returns until when a cluster of the stage that has succeeded soaks; zero if it does not.
+func (s stage) soaks(c Cluster) time.Time {
+	if c.Status != Succeeded || s.soak <= 0 || c.Since.IsZero() {
+		return time.Time{}
+	}
+	return c.Since.Add(s.soak)
+}
+
 // decideStage decides about the clusters of a stage, and adds the result to that of the stages before.
 func (g *gate) decideStage(s stage, parts []part) {
 	entry := g.entry(s)
@@ -215,9 +223,7 @@ func (g *gate) decideStage(s stage, parts []part) {
 	for i, p := range parts {
 		for _, c := range p.clusters {
 			status.count(c)
-			if c.Status == Succeeded && s.soak > 0 && !c.Since.IsZero() {
-				soaked = later(soaked, c.Since.Add(s.soak))
-			}
+			soaked = later(soaked, s.soaks(c))
 		}
 		t := g.tally(i, p, p.names)
 		sum.toApply, sum.held, sum.awayHeld = append(sum.toApply, t.toApply...), sum.held+t.held, sum.awayHeld+t.awayHeld
