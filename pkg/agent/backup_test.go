@@ -1,15 +1,21 @@
 package agent_test
 
 import (
+	"bufio"
 	"errors"
+	"io"
+	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/workwire/workwire/pkg/agent"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/wire"
 	"github.com/workwire/workwire/test/kit"
@@ -73,7 +79,7 @@ func TestBackupBeforeTheLastWord(t *testing.T) {
 	raw.send(raw.spec("web", "uid-1", 1, configMap("a", "1")), nil)
 	raw.reported("uid-1", 1, workv1.WorkApplied)
 	backup := raw.names("web", "a")
-	raw.Memory.Deny(cluster+"-agent", "sources/hub1/clusters/+/agentevents")
+	raw.limit(1)
 	raw.delete("uid-1", 2)
 	raw.noneApplied()
 	backup.ResourceVersion = ""
@@ -82,6 +88,87 @@ func TestBackupBeforeTheLastWord(t *testing.T) {
 	raw.configMapOf("a", restored)
 	raw.noneApplied()
 	raw.data("a", "")
+	raw.limit(0)
+	raw.reported("uid-1", 0, workv1.WorkDeleted)
+}
+
+// TestLateWatchBeforeTheLastWord: the watch shows that an AppliedManifestWork is being deleted when it is gone, before the broker has taken the
+// status that the work is deleted. That is no restore.
+func TestLateWatchBeforeTheLastWord(t *testing.T) {
+	w, log := newWorld(t), &kit.Log{}
+	deleting, deleted := make(chan struct{}), make(chan struct{})
+	t.Cleanup(func() { close(deleted) })
+	late := func(line string) {
+		switch {
+		case !strings.Contains(line, w.BrokerHost):
+		case strings.HasPrefix(line, `{"type":"DELETED"`):
+			<-deleted
+		case strings.Contains(line, "deletionTimestamp"):
+			<-deleting
+		}
+	}
+	raw := w.rawSource("hub1", func(c *agent.Config) {
+		c.Logger = log.Logger()
+		kit.Intercept(c.Kube, func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
+			response, err := next.RoundTrip(r)
+			if err == nil && strings.HasSuffix(r.URL.Path, "/appliedmanifestworks") && r.URL.Query().Has("watch") {
+				response.Body = &lines{Closer: response.Body, from: bufio.NewReader(response.Body), before: late}
+			}
+			return response, err
+		})
+	})
+	raw.send(raw.spec("web", "uid-1", 1, configMap("a", "1")), nil)
+	raw.reported("uid-1", 1, workv1.WorkApplied)
+	amw := raw.names("web", "a")
+	raw.limit(1)
+	raw.delete("uid-1", 2)
+	log.Await(t, "removed the work from the cluster")
+	raw.requests.Take()
+	close(deleting)
+	ofRecord := func(r kit.Request) bool { return r.Name == amw.Name }
+	kit.Eventually(t, "the agent reads the AppliedManifestWork", func() error {
+		if len(raw.requests.All(ofRecord)) == 0 {
+			return errors.New("no request")
+		}
+		return nil
+	})
+	raw.limit(0)
+	raw.reported("uid-1", 0, workv1.WorkDeleted)
+	if diff := cmp.Diff(map[string]int{"get appliedmanifestworks": 1}, raw.requests.Counts(ofRecord)); diff != "" {
+		t.Errorf("requests about it: %s", diff)
+	}
+	if removed := log.Lines("removed the work from the cluster"); len(removed) != 1 {
+		t.Errorf("it was removed again: %s", removed)
+	}
+}
+
+// limit has the agent connect again, to a broker that accepts packets of up to that many bytes; 0: of any size.
+func (r *rawSource) limit(bytes int) {
+	r.Memory.Cut(cluster + "-agent")
+	r.Memory.SetLimit(bytes)
+	r.Memory.Restore(cluster + "-agent")
+}
+
+// lines reads a body by lines, and calls before with each of them first.
+type lines struct {
+	io.Closer
+	from   *bufio.Reader
+	before func(string)
+	rest   []byte
+}
+
+func (l *lines) Read(p []byte) (int, error) {
+	if len(l.rest) == 0 {
+		line, err := l.from.ReadString('\n')
+		if line == "" {
+			return 0, err
+		}
+		l.before(line)
+		l.rest = []byte(line)
+	}
+	n := copy(p, l.rest)
+	l.rest = l.rest[n:]
+	return n, nil
 }
 
 // TestBackupOfAnUnknownWork: a work is known from its AppliedManifestWork alone, and the answer that its source does not have it was

@@ -22,7 +22,17 @@ func (c *Client) Current(ctx context.Context, name string) (*workv1.AppliedManif
 	if !ok || !due {
 		return known, nil
 	}
-	now, err := c.get(ctx, name)
+	now, err := c.Reread(ctx, known)
+	if err == nil {
+		c.checks.confirm(name, count)
+	}
+	return now, err
+}
+
+// Reread reads an AppliedManifestWork that is known, and returns it as it is now, nil if it does not exist. The watch may be late, and
+// show one again that is gone.
+func (c *Client) Reread(ctx context.Context, known *workv1.AppliedManifestWork) (*workv1.AppliedManifestWork, error) {
+	now, err := c.get(ctx, known.Name)
 	gone := apierrors.IsNotFound(err)
 	if err != nil && !gone {
 		return nil, err
@@ -30,7 +40,6 @@ func (c *Client) Current(ctx context.Context, name string) (*workv1.AppliedManif
 	if gone || now.UID != known.UID {
 		c.forget(known)
 	}
-	c.checks.confirm(name, count)
 	if gone {
 		return nil, nil
 	}

@@ -85,13 +85,17 @@ func (r *Reconciler) reconcile(ctx context.Context, name string) {
 			r.Table.remove(name, key)
 			continue
 		}
+		logger := r.Logger.With("work", work.Meta.Name, "uid", key.UID, "source", key.Source)
 		if work.Deleting != nil && final {
-			if amw, back := r.Applied.Get(name); !back || amw.Annotations[applied.UIDAnnotation] != string(work.UID) {
+			back, err := r.returned(ctx, name, work)
+			if err != nil && !r.requeue(ctx, logger, e, 0, err) {
+				result = "error"
+			}
+			if !back {
 				continue // the outbox is sending the last status
 			}
-			r.Outbox.Forget(key) // a restore of the cluster has brought the work back
+			r.Outbox.Forget(key)
 		}
-		logger := r.Logger.With("work", work.Meta.Name, "uid", key.UID, "source", key.Source)
 		after, err := r.reconcileTraced(ctx, logger, e, work)
 		if !r.requeue(ctx, logger, e, after, err) {
 			result = "error"
@@ -106,6 +110,17 @@ func (r *Reconciler) reconcile(ctx context.Context, name string) {
 			return // the next work of that name waits until this one is gone
 		}
 	}
+}
+
+// returned reports whether a restore of the cluster has brought back the AppliedManifestWork of a work that was removed. A watch that
+// is late may show the one that was deleted.
+func (r *Reconciler) returned(ctx context.Context, name string, work *inbox.Entry) (bool, error) {
+	shown, _ := r.Applied.Get(name)
+	if shown == nil || shown.Annotations[applied.UIDAnnotation] != string(work.UID) {
+		return false, nil
+	}
+	now, err := r.Applied.Reread(ctx, shown)
+	return now != nil && now.Annotations[applied.UIDAnnotation] == string(work.UID), err
 }
 
 // requeue enqueues the name of e for its next reconcile: with backoff after an error, and after a time if
