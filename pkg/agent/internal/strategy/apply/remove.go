@@ -35,7 +35,7 @@ type RemovalOutcome struct {
 func (a *Applier) Remove(ctx context.Context, removals []plan.Removal, ordered bool, owner types.UID) []RemovalOutcome {
 	n := len(removals)
 	r := &removing{Applier: a, removals: removals, owner: owner, turns: make(chan struct{}, parallelPerCall),
-		lives: make([]object.Live, n), steps: make([]plan.RemovalStep, n), places: make([]order.Item, n), outcomes: make([]RemovalOutcome, n)}
+		lives: make([]object.Live, n), steps: make([]plan.RemovalStep, n), places: make([]*order.Item, n), outcomes: make([]RemovalOutcome, n)}
 	for i := range removals {
 		r.found(i, a.config.Cache.Get(removals[i].Ref), false)
 	}
@@ -66,7 +66,7 @@ type removing struct {
 	turns    chan struct{}
 	lives    []object.Live
 	steps    []plan.RemovalStep
-	places   []order.Item
+	places   []*order.Item    // nil: not known
 	outcomes []RemovalOutcome // without a Step: not tried yet
 }
 
@@ -74,7 +74,7 @@ type removing struct {
 func (r *removing) found(i int, live object.Live, complete bool) {
 	r.lives[i], r.steps[i] = live, plan.NextRemoval(r.removals[i], live, complete, r.owner)
 	if live.Object != nil {
-		r.places[i] = strategy.PlaceOf(live.Object)
+		r.places[i] = new(strategy.PlaceOf(live.Object))
 	}
 }
 

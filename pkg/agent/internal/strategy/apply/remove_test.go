@@ -293,3 +293,16 @@ func TestRemoveByWaves(t *testing.T) {
 		t.Error("what another work has, too, is gone")
 	}
 }
+
+// An object that a watch shows as somebody else's, and that cannot be read, holds up no other.
+func TestRemoveWithoutWaitingForOthers(t *testing.T) {
+	s := newSpoke(t)
+	manifests := s.parse(nil,
+		`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"namespace":"NS","name":"ours"}}`,
+		`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"namespace":"NS","name":"theirs","annotations":{"workwire.dev/wave":"1"}}}`)
+	s.applied(manifests, "2× POST 201")
+	s.patch(manifests[1].Ref, "other", `{"metadata":{"ownerReferences":null}}`)
+	if got := s.remove(plan.Removal{Ref: manifests[0].Ref}, plan.Removal{Ref: manifests[1].Ref, Later: true}); got != "Delete gone, LookUp" {
+		t.Errorf("got %s", got)
+	}
+}

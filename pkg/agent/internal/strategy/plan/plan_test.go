@@ -811,7 +811,7 @@ func TestNextRemoval(t *testing.T) {
 
 // removed is an object that is to be removed.
 type removed struct {
-	place  order.Item
+	place  *order.Item
 	step   plan.RemovalStep
 	orphan bool
 }
@@ -819,12 +819,13 @@ type removed struct {
 // The highest place goes first, and a lower one once nothing is left there that is to be deleted.
 func TestHoldRemovals(t *testing.T) {
 	at := func(wave int, step plan.RemovalStep) removed {
-		return removed{place: order.Item{Wave: wave}, step: step}
+		return removed{place: &order.Item{Wave: wave}, step: step}
 	}
 	hook := func(hook string, step plan.RemovalStep) removed {
-		return removed{place: order.Item{Hook: hook}, step: step}
+		return removed{place: &order.Item{Hook: hook}, step: step}
 	}
 	orphan := func(o removed) removed { o.orphan = true; return o }
+	unknown := removed{step: plan.LookUp}
 	for name, test := range map[string]struct {
 		objects   []removed
 		unordered bool
@@ -838,16 +839,17 @@ func TestHoldRemovals(t *testing.T) {
 		"somebody has deleted a lower one":     {objects: []removed{at(0, plan.Await), at(1, plan.Delete)}, want: []plan.RemovalStep{plan.Await, plan.Delete}},
 		"hooks":                                {objects: []removed{hook(workv1.HookBefore, plan.Delete), at(-9, plan.Delete), hook(workv1.HookAfter, plan.Delete)}, want: []plan.RemovalStep{plan.Hold, plan.Hold, plan.Delete}},
 		"a hook before":                        {objects: []removed{hook(workv1.HookBefore, plan.Delete), at(-9, plan.Await)}, want: []plan.RemovalStep{plan.Hold, plan.Await}},
-		"an orphan is not waited for":          {objects: []removed{at(0, plan.Delete), orphan(at(1, plan.DropOwner)), orphan(at(2, plan.LookUp))}, want: []plan.RemovalStep{plan.Delete, plan.DropOwner, plan.LookUp}},
+		"an orphan is not waited for":          {objects: []removed{at(0, plan.Delete), orphan(at(1, plan.DropOwner)), orphan(unknown)}, want: []plan.RemovalStep{plan.Delete, plan.DropOwner, plan.LookUp}},
 		"nor does it wait":                     {objects: []removed{orphan(at(0, plan.DropOwner)), at(1, plan.Delete)}, want: []plan.RemovalStep{plan.DropOwner, plan.Delete}},
 		"what others have, too, waits":         {objects: []removed{at(0, plan.DropOwner), at(1, plan.Await)}, want: []plan.RemovalStep{plan.Hold, plan.Await}},
 		"but is not waited for":                {objects: []removed{at(0, plan.Delete), at(1, plan.DropOwner)}, want: []plan.RemovalStep{plan.Delete, plan.DropOwner}},
-		"what is not known may be the highest": {objects: []removed{at(0, plan.LookUp), at(9, plan.Delete)}, want: []plan.RemovalStep{plan.LookUp, plan.Hold}},
-		"but not in a work without an order":   {objects: []removed{at(0, plan.LookUp), at(9, plan.Delete), at(8, plan.Delete)}, unordered: true, want: []plan.RemovalStep{plan.LookUp, plan.Delete, plan.Hold}},
+		"what is not known may be the highest": {objects: []removed{unknown, at(9, plan.Delete)}, want: []plan.RemovalStep{plan.LookUp, plan.Hold}},
+		"what seems to be somebody else's is not waited for": {objects: []removed{at(9, plan.LookUp), at(0, plan.Delete), at(8, plan.Delete)}, want: []plan.RemovalStep{plan.LookUp, plan.Hold, plan.Delete}},
+		"but not in a work without an order":                 {objects: []removed{unknown, at(9, plan.Delete), at(8, plan.Delete)}, unordered: true, want: []plan.RemovalStep{plan.LookUp, plan.Delete, plan.Hold}},
 	} {
 		var entries []plan.Removal
 		var steps []plan.RemovalStep
-		var places []order.Item
+		var places []*order.Item
 		for _, o := range test.objects {
 			entries, steps, places = append(entries, plan.Removal{Orphan: o.orphan}), append(steps, o.step), append(places, o.place)
 		}

@@ -82,24 +82,21 @@ func NextRemoval(r Removal, live object.Live, complete bool, owner types.UID) Re
 
 // HoldRemovals returns the next steps of the removals of a work, so that the highest place goes first: steps, those of [NextRemoval],
 // with Hold for what waits until all that is to be deleted at a higher place is gone. An orphan neither waits nor is waited for,
-// and what the work does not own alone is not waited for. If the work has an order, all wait for an object that could not be read: it may have the highest place.
-func HoldRemovals(removals []Removal, steps []RemovalStep, places []order.Item, ordered bool) []RemovalStep {
+// and what the work does not own alone is not waited for. A place is nil if it is not known. If the work has an order, all wait for an object that
+// could not be read and whose place is not known: it may have the highest one.
+func HoldRemovals(removals []Removal, steps []RemovalStep, places []*order.Item, ordered bool) []RemovalStep {
 	top := order.Item{Hook: workv1.HookBefore, Wave: math.MinInt}
 	for i, step := range steps {
-		place := places[i]
 		switch {
-		case step == LookUp && ordered && !removals[i].Orphan:
-			place = order.Item{Hook: workv1.HookAfter, Wave: math.MaxInt}
-		case step != Delete && step != Await:
-			continue
-		}
-		if order.Compare(place, top) > 0 {
-			top = place
+		case step == LookUp && ordered && !removals[i].Orphan && places[i] == nil:
+			top = order.Item{Hook: workv1.HookAfter, Wave: math.MaxInt}
+		case (step == Delete || step == Await) && order.Compare(*places[i], top) > 0:
+			top = *places[i]
 		}
 	}
 	steps = slices.Clone(steps)
 	for i, step := range steps {
-		if (step == Delete || step == DropOwner && !removals[i].Orphan) && order.Compare(places[i], top) < 0 {
+		if (step == Delete || step == DropOwner && !removals[i].Orphan) && order.Compare(*places[i], top) < 0 {
 			steps[i] = Hold
 		}
 	}
