@@ -38,7 +38,7 @@ type record struct {
 	until    map[string]time.Time       // until when older declarations may come back to a cluster, see rewound
 	restored map[string]bool            // UIDs of works that were restored, and names of those that a restore has removed: objects of their names may be of others
 	removed  map[string]bool            // cluster/work whose deletion the agent has carried out
-	returned map[string]bool            // cluster/object that is there, or some work's, again since a restore of its cluster, after the deletion was carried out
+	returned map[string]bool            // cluster/object that is there, or some work's, again since a restore of its cluster, after the deletion was carried out: the agent may say so before its watch shows the restore
 	minute   time.Time
 }
 
