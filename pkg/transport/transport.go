@@ -76,7 +76,7 @@ type Handler struct {
 	// Subscriptions are the topic filters to subscribe to on each connect. Messages on other topics,
 	// which a session has from a client with another configuration, are dropped.
 	Subscriptions []string
-	// Optional are the filters that [Subscriber].Subscribe may be called with.
+	// Optional are the filters that [Subscriber].Subscribe may be called with, or that match those.
 	Optional []string
 
 	// Will returns the event that the broker publishes to topic when the connection is lost. It is

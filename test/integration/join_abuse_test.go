@@ -49,7 +49,7 @@ func (w *joining) asker(name wire.ClusterName, token enrolment.Token) *asker {
 	kit.NoError(w, err)
 	a.public, err = enrolment.DeviceOf(a.device)
 	kit.NoError(w, err)
-	a.conn, _ = w.joiner("joiner/"+enrolment.NewID(), a.receive)
+	a.conn, _ = w.joiner("joiner/"+enrolment.NewID(), a.receive, a.topics.Answers("+"))
 	kit.Eventually(w, "the hub answers with a challenge", func() error {
 		ctx, cancel := context.WithTimeout(w.Context(), time.Second) // it may not listen yet
 		defer cancel()

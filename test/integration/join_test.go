@@ -111,8 +111,8 @@ func (w *joining) startHub() {
 	})
 }
 
-// joiner returns a connection as the user joiner, which receives with received, and what ends it.
-func (w *joining) joiner(clientID string, received func(context.Context, transport.Message)) (transport.Transport, func()) {
+// joiner returns a connection as the user joiner, which receives with received and may subscribe to filters, and what ends it.
+func (w *joining) joiner(clientID string, received func(context.Context, transport.Message), filters ...string) (transport.Transport, func()) {
 	w.Helper()
 	tr, err := w.connect(config.Config{BrokerHost: w.Broker.Addr, CA: w.broker().CA, Username: "joiner", Password: "public"}, clientID)
 	kit.NoError(w, err)
@@ -120,7 +120,7 @@ func (w *joining) joiner(clientID string, received func(context.Context, transpo
 	connect := sync.OnceFunc(func() { close(connected) })
 	stop := kit.Run(w, clientID, func(ctx context.Context) error {
 		return tr.Run(ctx, transport.Handler{
-			Received: received, Connected: func(context.Context, transport.Connection) { connect() },
+			Optional: filters, Received: received, Connected: func(context.Context, transport.Connection) { connect() },
 		})
 	})
 	kit.Receive(w, clientID+" connects", connected)
@@ -333,7 +333,7 @@ func TestJoinerMayOnlyAsk(t *testing.T) {
 	for _, filter := range []string{
 		"sources/+/clusters/+/sourceevents", "sources/+/joinanswers/+", "sources/" + string(w.Source) + "/joinrequests", "clusters/+/agentbroadcast", "#",
 	} {
-		tr, stop := w.joiner("curious", ignore)
+		tr, stop := w.joiner("curious", ignore, filter)
 		if err := tr.(transport.Subscriber).Subscribe(t.Context(), filter); err == nil {
 			t.Errorf("a joiner may subscribe to %s", filter)
 		}

@@ -28,7 +28,7 @@ import (
 //	etcd.new/       those that a restore is making
 //	etcd.sock:0     the socket of etcd or kine (and etcd-peer.sock:0, which has no peers)
 //	pki/            certificates, keys, and one kubeconfig per component
-//	logs/           one log per component, up to 64 MiB, and the previous one as .log.1
+//	logs/           one log per component, up to about 64 MiB, and the previous one as .log.1
 //	stages.yaml     KWOK's stages of nodes and pods (spokes)
 type layout struct{ dir string }
 

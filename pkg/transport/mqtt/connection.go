@@ -29,6 +29,7 @@ type connection struct {
 	endpoint endpoint            // that it leads to
 	certs    config.Certificates // of the TLS configuration
 	timeout  time.Duration       // for an answer of the broker
+	optional []string            // filters that it may subscribe to later, see transport.Handler
 
 	since  time.Time
 	answer *paho.Connack

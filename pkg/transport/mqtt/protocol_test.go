@@ -143,10 +143,10 @@ func TestQoS(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b, log := startFake(t), &logs{}
-			c := transporttest.Start(t, client(t, b.addr, "cluster1", func(c *mqtt.Config) {
+			c := transporttest.StartWith(t, client(t, b.addr, "cluster1", func(c *mqtt.Config) {
 				log.into(c)
 				c.Broker.PubQoS, c.Broker.SubQoS = test.configured, test.configured
-			}), "a")
+			}), transport.Handler{Subscriptions: []string{"a"}, Optional: []string{"more"}})
 			conn := b.accept(t, &packets.Connack{})
 			s := read[*packets.Subscribe](conn)
 			if s.Subscriptions[0].QoS != test.want {
@@ -154,6 +154,9 @@ func TestQoS(t *testing.T) {
 			}
 			conn.send(&packets.Suback{PacketID: s.PacketID, Properties: &packets.Properties{}, Reasons: []byte{test.want}})
 			c.WaitConnected()
+			if err := c.Transport.(transport.Subscriber).Subscribe(t.Context(), "other"); err == nil {
+				t.Error("subscribed to a filter whose messages would be dropped")
+			}
 			result := make(chan error, 1)
 			go func() { result <- c.Transport.(transport.Subscriber).Subscribe(context.Background(), "more") }()
 			if s = read[*packets.Subscribe](conn); s.Subscriptions[0].QoS != test.want {

@@ -36,12 +36,13 @@ type runner struct {
 	backoff  reconnectBackoff
 	failures failureLog
 
-	filters   []string       // that messages are received for, without shares
-	former    []string       // topics of former subscriptions
-	unfollows sync.WaitGroup // of the connection
+	filters    []string       // that messages are received for, without shares
+	former     []string       // topics of former subscriptions that were warned of
+	unfollowed []string       // those that the connection unsubscribes from
+	unfollows  sync.WaitGroup // of the connection
 }
 
-// maxFormer is how many topics of former subscriptions are warned of and unsubscribed from.
+// maxFormer is how many topics of former subscriptions are warned of, and unsubscribed from on a connection.
 const maxFormer = 10
 
 // Run connects until ctx ends; see [transport.Transport].
@@ -113,6 +114,7 @@ func (r *runner) connect(ctx context.Context) (*connection, error) {
 		r.metrics.certificateStart.Set(float64(start.Unix()))
 		r.metrics.certificateEnd.Set(float64(end.Unix()))
 	}
+	r.unfollowed = nil
 	c, err := connect(connectCtx, dialed, packet, confirmTimeout, func(c *connection, p *paho.Publish) { r.received(ctx, c, p) })
 	if err != nil {
 		return nil, err
@@ -199,6 +201,7 @@ func (r *runner) serve(ctx context.Context, c *connection) {
 
 func (r *runner) reportConnected(ctx context.Context, c *connection, connected *sync.WaitGroup) {
 	r.limit.Store(int64(c.limit))
+	c.optional = r.handler.Optional
 	r.current.Store(c)
 	r.metrics.connected.Set(1)
 	r.metrics.connections.Inc()
@@ -312,7 +315,7 @@ func (r *runner) received(ctx context.Context, c *connection, p *paho.Publish) {
 		m.Ack()
 		return
 	}
-	if !slices.ContainsFunc(r.filters, func(filter string) bool { return topicfilter.Match(filter, p.Topic) }) {
+	if !matchesAny(r.filters, p.Topic) {
 		r.unfollow(ctx, c, p.Topic)
 		m.Ack()
 		return
@@ -323,14 +326,23 @@ func (r *runner) received(ctx context.Context, c *connection, p *paho.Publish) {
 	r.handler.Received(ctx, m)
 }
 
+// matchesAny reports whether one of filters matches topic.
+func matchesAny(filters []string, topic string) bool {
+	return slices.ContainsFunc(filters, func(filter string) bool { return topicfilter.Match(filter, topic) })
+}
+
 // unfollow ends the subscription to topic that the session has from a client with another configuration.
 // If that subscribed with wildcards, its filter is not known, and the messages keep coming.
 func (r *runner) unfollow(ctx context.Context, c *connection, topic string) {
-	if len(r.former) == maxFormer || slices.Contains(r.former, topic) {
+	if len(r.unfollowed) == maxFormer || slices.Contains(r.unfollowed, topic) {
 		return
 	}
-	r.former = append(r.former, topic)
-	r.cfg.Logger.Warn("messages on this topic are dropped: the topics of the configuration do not include it; the session at the broker has the subscription of a former configuration",
+	r.unfollowed = append(r.unfollowed, topic)
+	level := slog.LevelDebug
+	if len(r.former) < maxFormer && !slices.Contains(r.former, topic) {
+		r.former, level = append(r.former, topic), slog.LevelWarn
+	}
+	r.cfg.Logger.Log(ctx, level, "messages on this topic are dropped: the topics of the configuration do not include it; the session at the broker has the subscription of a former configuration",
 		"topic", topic, "clientID", r.cfg.ClientID,
 		"advice", "if this client is to receive them, correct topics in its transport configuration; if they keep coming, remove the session of this client id at the broker")
 	r.unfollows.Go(func() {

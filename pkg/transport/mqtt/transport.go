@@ -111,6 +111,9 @@ func (t *Transport) Subscribe(ctx context.Context, filter string) error {
 	if c == nil {
 		return transport.ErrNotConnected
 	}
+	if !matchesAny(c.optional, filter) {
+		return fmt.Errorf("subscribe to %s: it is none of the Optional filters of the handler, so its messages would be dropped", filter)
+	}
 	_, err := c.subscribe(ctx, t.subscriptionQoS(), filter)
 	return err
 }

@@ -6,6 +6,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/workwire/workwire/pkg/agent/internal/object"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
 
@@ -33,7 +34,7 @@ func (c *Client) Current(ctx context.Context, name string) (*workv1.AppliedManif
 // show one again that is gone.
 func (c *Client) Reread(ctx context.Context, known *workv1.AppliedManifestWork) (*workv1.AppliedManifestWork, error) {
 	now, err := c.get(ctx, known.Name)
-	gone := apierrors.IsNotFound(err)
+	gone := apierrors.IsNotFound(err) && !object.IsNotServed(err) // not a 404 of its kind, or of a proxy
 	if err != nil && !gone {
 		return nil, err
 	}

@@ -87,11 +87,7 @@ func (r *Reconciler) reconcile(ctx context.Context, name string) {
 		}
 		logger := r.Logger.With("work", work.Meta.Name, "uid", key.UID, "source", key.Source)
 		if work.Deleting != nil && final {
-			back, err := r.returned(ctx, name, work)
-			if err != nil && !r.requeue(ctx, logger, e, 0, err) {
-				result = "error"
-			}
-			if !back {
+			if !r.mayBeBack(ctx, name, work) {
 				continue // the outbox is sending the last status
 			}
 			r.Outbox.Forget(key)
@@ -112,15 +108,15 @@ func (r *Reconciler) reconcile(ctx context.Context, name string) {
 	}
 }
 
-// returned reports whether a restore of the cluster has brought back the AppliedManifestWork of a work that was removed. A watch that
-// is late may show the one that was deleted.
-func (r *Reconciler) returned(ctx context.Context, name string, work *inbox.Entry) (bool, error) {
+// mayBeBack reports whether a restore of the cluster may have brought back the AppliedManifestWork of a work that was removed: a watch shows
+// it, and the API server has it, or does not answer. A watch that is late may show the one that was deleted.
+func (r *Reconciler) mayBeBack(ctx context.Context, name string, work *inbox.Entry) bool {
 	shown, _ := r.Applied.Get(name)
 	if shown == nil || shown.Annotations[applied.UIDAnnotation] != string(work.UID) {
-		return false, nil
+		return false
 	}
 	now, err := r.Applied.Reread(ctx, shown)
-	return now != nil && now.Annotations[applied.UIDAnnotation] == string(work.UID), err
+	return err != nil || now != nil && now.Annotations[applied.UIDAnnotation] == string(work.UID)
 }
 
 // requeue enqueues the name of e for its next reconcile: with backoff after an error, and after a time if
