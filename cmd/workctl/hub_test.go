@@ -449,7 +449,7 @@ func TestManyWorks(t *testing.T) {
 		kit.NoError(t, <-errs)
 	}
 	start := time.Now()
-	f.workctl(0, []string{"status", "-n=" + f.cluster}, fmt.Sprintf("WORKS     %d: 0 delivered", total))
+	f.workctl(0, []string{"status", "-n=" + f.cluster}, fmt.Sprintf("WORKS     %d: 0 ready, %d pending", total, total))
 	t.Logf("status of %d works took %s", total, time.Since(start).Round(time.Millisecond))
 	f.workctl(3, []string{"wait", "work", "-l=app=many", "-n=" + f.cluster, "--for=applied", "--timeout=30s"}, fmt.Sprintf("%d works of %s are not applied", total, f.cluster))
 }
