@@ -205,7 +205,7 @@ func decideWait(condition Condition, first, now *storedWork, name string) (done 
 	}
 	if condition == Ready {
 		phase := workstate.Reached(now.work)
-		if phase == workstate.PhaseApplied && now.work.Annotations[workv1.ReportReadinessAnnotationKey] != "true" {
+		if phase == workstate.PhaseApplied && !workv1.ReportsReadiness(now.work) {
 			return false, apierrors.NewBadRequest(fmt.Sprintf("work %s/%s does not report whether its objects are ready: annotate it with %s=true, or wait until it is %s",
 				now.work.Namespace, name, workv1.ReportReadinessAnnotationKey, Available))
 		}

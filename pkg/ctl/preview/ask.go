@@ -58,7 +58,7 @@ func (p *Plan) Ask(ctx context.Context, c AskConfig) error {
 	d.Show = func(answer direct.Difference) {
 		r := asked[workKey{answer.Cluster, answer.Name}]
 		r.asked = true
-		r.take(&answer, p.known[workKey{answer.Cluster, answer.Name}], id)
+		r.add(&answer, p.known[workKey{answer.Cluster, answer.Name}], id)
 		if done++; c.Progress != nil {
 			c.Progress(done, len(d.Works))
 		}
@@ -81,8 +81,8 @@ func (p *Plan) work(r *Result, id wire.SourceID, topics wire.SourceTopics) (*wor
 	return work, source.Check(work, topics)
 }
 
-// take completes a result with the answer. known is whether the agent has reported a status of the work to the hub.
-func (r *Result) take(answer *direct.Difference, known bool, id wire.SourceID) {
+// add completes a result with the answer. known is whether the agent has reported a status of the work to the hub.
+func (r *Result) add(answer *direct.Difference, known bool, id wire.SourceID) {
 	r.Generation, r.Objects = answer.Generation, answer.Objects
 	switch {
 	case answer.Unheard || answer.TimedOut:

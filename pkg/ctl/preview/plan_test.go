@@ -150,7 +150,7 @@ func TestTake(t *testing.T) {
 	} {
 		r := Result{Work: "web"}
 		c.answer.Objects = []wire.DryRunObject{{Name: "a"}}
-		r.take(&c.answer, c.known, "ops")
+		r.add(&c.answer, c.known, "ops")
 		if (len(r.Objects) == 0) != strings.HasPrefix(c.want, "Failed the agent") || r.Generation != c.answer.Generation {
 			t.Errorf("%s: %+v", name, r)
 		}

@@ -183,7 +183,7 @@ func Available(work *workv1.ManifestWork) workv1.ManifestWorkStatus {
 	status := workv1.ManifestWorkStatus{Conditions: []metav1.Condition{
 		condition(workv1.WorkApplied, workv1.ReasonAppliedManifestWorkComplete), condition(workv1.WorkAvailable, workv1.ReasonResourcesAvailable),
 	}}
-	if work.Annotations[workv1.ReportReadinessAnnotationKey] == "true" {
+	if workv1.ReportsReadiness(work) {
 		status.Conditions = append(status.Conditions,
 			metav1.Condition{Type: workv1.WorkProgressing, Status: metav1.ConditionFalse, Reason: workv1.ReasonConditionRulesAggregated})
 	}

@@ -71,7 +71,7 @@ func (r *Reconciler) previousStatus(logger *slog.Logger, work *inbox.Entry, know
 	if last, ok := r.Outbox.Last(work.Key); ok {
 		return last.Status
 	}
-	if known == nil || known.Annotations[applied.UIDAnnotation] != string(work.UID) {
+	if !isRecordOf(known, work) {
 		return workv1.ManifestWorkStatus{}
 	}
 	status, err := applied.DecodeTransitions(known.Status.Transitions)
@@ -103,7 +103,7 @@ func (r *Reconciler) parse(ctx context.Context, work *inbox.Entry, b *budget.Bud
 
 // watchesReadiness reports whether it is reported if the objects of a work are ready.
 func (r *Reconciler) watchesReadiness(work *inbox.Entry) bool {
-	return !r.WithoutReadiness && work.Meta.Annotations[workv1.ReportReadinessAnnotationKey] == "true"
+	return !r.WithoutReadiness && workv1.ReportsReadiness(&work.Meta)
 }
 
 // manifestRefs returns the objects of manifests, each once.

@@ -47,11 +47,11 @@ func timeText(at time.Time) string { return at.UTC().Format(time.RFC3339) }
 
 // blocked returns why nothing new of the work is applied until somebody changes it; nil if it is.
 func (rec *reconciliation) blocked() *condition.Waiting {
-	switch cycle := rec.history().cycle; {
+	switch cycle, invalid := rec.history().cycle, impossible(rec.dependsOn); {
 	case cycle != "":
 		return &condition.Waiting{Reason: workv1.ReasonDependencyCycle, Message: cycle}
-	case impossible(rec.dependsOn) != "":
-		return &condition.Waiting{Reason: workv1.ReasonInvalidDependsOn, Message: impossible(rec.dependsOn)}
+	case invalid != "":
+		return &condition.Waiting{Reason: workv1.ReasonInvalidDependsOn, Message: invalid}
 	case rec.staged != nil && rec.staged.Reason == workv1.ReasonInvalidApplyAt:
 		return rec.staged
 	}

@@ -112,11 +112,16 @@ func (r *Reconciler) reconcile(ctx context.Context, name string) {
 // it, and the API server has it, or does not answer. A watch that is late may show the one that was deleted.
 func (r *Reconciler) mayBeBack(ctx context.Context, name string, work *inbox.Entry) bool {
 	shown, _ := r.Applied.Get(name)
-	if shown == nil || shown.Annotations[applied.UIDAnnotation] != string(work.UID) {
+	if !isRecordOf(shown, work) {
 		return false
 	}
 	now, err := r.Applied.Reread(ctx, shown)
-	return err != nil || now != nil && now.Annotations[applied.UIDAnnotation] == string(work.UID)
+	return err != nil || isRecordOf(now, work)
+}
+
+// isRecordOf reports whether amw, which may be nil, is of work, and not of another one of its name.
+func isRecordOf(amw *workv1.AppliedManifestWork, work *inbox.Entry) bool {
+	return amw != nil && amw.Annotations[applied.UIDAnnotation] == string(work.UID)
 }
 
 // requeue enqueues the name of e for its next reconcile: with backoff after an error, and after a time if

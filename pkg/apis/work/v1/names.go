@@ -94,6 +94,11 @@ const (
 	PausedValue         = "true"
 )
 
+// ReportsReadiness reports whether object carries [ReportReadinessAnnotationKey].
+func ReportsReadiness(object metav1.Object) bool {
+	return object.GetAnnotations()[ReportReadinessAnnotationKey] == "true"
+}
+
 // IsPaused reports whether object carries [PausedAnnotationKey].
 func IsPaused(object metav1.Object) bool {
 	return object.GetAnnotations()[PausedAnnotationKey] == PausedValue
