@@ -36,7 +36,8 @@ const (
 func config(name string) broker.Config {
 	cfg := broker.Config{Users: users()}
 	switch name {
-	case hashed: // the password is checked with bcrypt
+	case hashed: // the password is checked with bcrypt, and few connections reach the limit of an address
+		cfg.Limits.PendingPerAddress = 300
 		hash, err := bcrypt.GenerateFromPassword([]byte(password), bcrypt.MinCost)
 		if err != nil {
 			panic(err)
