@@ -186,11 +186,18 @@ func TestAuthorityReplaced(t *testing.T) {
 		_ = w.clusters.ClusterV1().ManagedClusters().DeleteCollection(context.Background(), metav1.DeleteOptions{}, selector)
 	})
 	all, text := make([]*simulated, *replaced), token.String()
-	group, ctx := errgroup.WithContext(t.Context())
+	ctx, cancel := context.WithTimeout(t.Context(), kit.Patience)
+	defer cancel()
+	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(50)
 	for i := range all {
 		all[i] = w.simulate(wire.ClusterName(fmt.Sprintf("%s%d", prefix, i)), text)
-		group.Go(func() error { return all[i].join(ctx) })
+		group.Go(func() error {
+			if err := all[i].join(ctx); err != nil {
+				return fmt.Errorf("%s does not join: %w: %s", all[i].name, err, all[i].log.String())
+			}
+			return nil
+		})
 	}
 	kit.NoError(t, group.Wait())
 	away, present := all[:*replaced/5], all[*replaced/5:]

@@ -3,6 +3,7 @@ package integration
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -22,6 +23,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"github.com/workwire/workwire/broker"
 	"github.com/workwire/workwire/broker/acl"
@@ -364,6 +366,38 @@ func TestStayJoined(t *testing.T) {
 }
 
 var joins = flag.Int("joins", 100, "number of clusters of TestManyJoin")
+
+// TestCertificateUnheard: a cluster that could not keep its certificate before that expired gets another one for the same request.
+func TestCertificateUnheard(t *testing.T) {
+	t.Parallel()
+	w := newJoining(t, func(w *joining) { w.validity = 2 * time.Second })
+	s := w.simulate(w.Clusters[1], w.token(w.Clusters[1], nil).String())
+	failing := &failing{SecretInterface: s.secrets}
+	s.secrets = failing
+	ctx, cancel := context.WithTimeout(t.Context(), kit.Patience)
+	defer cancel()
+	if err := s.join(ctx); err != nil || failing.until.IsZero() {
+		t.Errorf("%v, after certificates until %v: %s", err, failing.until, s.log.String())
+	}
+}
+
+// failing writes no certificate until the first one has expired.
+type failing struct {
+	corev1client.SecretInterface
+	until time.Time
+}
+
+func (f *failing) Update(ctx context.Context, secret *corev1.Secret, options metav1.UpdateOptions) (*corev1.Secret, error) {
+	if chain, err := certificatesOf(secret.Data[corev1.TLSCertKey]); err == nil && len(chain) > 0 {
+		if f.until.IsZero() {
+			f.until = chain[0].NotAfter
+		}
+		if !time.Now().After(f.until) {
+			return nil, errors.New("the disk is full")
+		}
+	}
+	return f.SecretInterface.Update(ctx, secret, options)
+}
 
 // TestManyJoin: clusters join with one token, as many at a time as the broker lets in, and none more than the token allows.
 func TestManyJoin(t *testing.T) {

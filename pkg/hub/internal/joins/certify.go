@@ -40,6 +40,8 @@ func (j *Joins) advance(ctx context.Context, name string) (after time.Duration, 
 		j.tell(ctx, name, enrolment.Answer{Reason: enrolment.Denied, Message: "the CertificateSigningRequest " + name + " was denied, or could not be signed"})
 	case len(csr.Status.Certificate) == 0:
 		return 0, j.sign(ctx, csr)
+	case expired(csr): // who waits for it asks again, and another one is made
+		kept = 0
 	default:
 		if err := j.issued(ctx, csr); err != nil {
 			return 0, err
@@ -56,6 +58,12 @@ func (j *Joins) advance(ctx context.Context, name string) (after time.Duration, 
 
 func has(csr *certificatesv1.CertificateSigningRequest, condition certificatesv1.RequestConditionType) bool {
 	return slices.ContainsFunc(csr.Status.Conditions, func(c certificatesv1.CertificateSigningRequestCondition) bool { return c.Type == condition })
+}
+
+// expired reports whether the certificate of a CertificateSigningRequest is valid no longer.
+func expired(csr *certificatesv1.CertificateSigningRequest) bool {
+	chain, err := cert.ParseCertsPEM(csr.Status.Certificate)
+	return err == nil && time.Now().After(chain[0].NotAfter)
 }
 
 // parse returns the cluster that a CertificateSigningRequest is for, and its key. It returns an error if it is not one of an agent.
