@@ -15,9 +15,6 @@ const (
 	// Attended is how long, after such a change, one write of the backlog at a time is under way: the next one is likely to come. A write
 	// that takes longer than Pause does not count.
 	Attended = 10 * time.Second
-
-	// rest is how many times as long as a write took the backlog waits after it, [Pause] at most, if somebody attends and the server was busy.
-	rest = 2
 )
 
 // Gate has lanes, one for each kind of writes to a server. While writes wait for each other there, they give way together to what people
@@ -27,7 +24,6 @@ type Gate struct {
 	lanes    []*Lane   // guarded by mu
 	next     int       // guarded by mu: the lane whose turn it is, modulo their number
 	paused   time.Time // guarded by mu: until then
-	rested   time.Time // guarded by mu: until then
 	attended time.Time // guarded by mu: until then
 }
 
@@ -144,11 +140,6 @@ func (p *Place) Write(write func() bool) {
 	if !wrote {
 		return
 	}
-	if now := began.Add(took); q == &p.lane.backlog && now.Before(g.attended) && p.lane.limit.busy(took) {
-		wait := min(rest*took, Pause)
-		g.rested = now.Add(wait)
-		g.after(wait, func() {})
-	}
 	p.lane.limit.Took(took, q.running-q.hanging >= p.lane.limit.Allowed())
 }
 
@@ -175,7 +166,7 @@ func (g *Gate) givesWay(now time.Time) bool {
 		running += l.backlog.running - l.backlog.slow
 		crowded = crowded || l.limit.Crowded()
 	}
-	return crowded && (now.Before(g.paused) || now.Before(g.rested) || now.Before(g.attended) && running > 0)
+	return crowded && (now.Before(g.paused) || now.Before(g.attended) && running > 0)
 }
 
 // admits lets the next of a queue go on if the limit allows it, and reports whether it did. The caller holds gate.mu.

@@ -19,8 +19,6 @@ const (
 	fewest = 2
 	// slow is how many times as long as the fastest ones writes take when there are too many of them.
 	slow = 2
-	// busy is how many times as long as the fastest a write takes while the server does something else, such as collecting garbage.
-	busy = 2.5
 	// window is how many writes the fastest is taken of. In the first ones of a window fewest are under way, so that it is not one of
 	// those that wait for each other; a server that others have made slower is believed then.
 	window, first = 4096, 32
@@ -49,9 +47,6 @@ func (l *Limit) Allowed() int { return int(l.allowed) }
 
 // Crowded reports whether writes wait for each other: some of the last that were under way together took too long.
 func (l *Limit) Crowded() bool { return l.crowded > 0 }
-
-// busy reports whether a write took so long that the server did something else meanwhile.
-func (l *Limit) busy(took time.Duration) bool { return l.count > 0 && took.Seconds() > busy*l.fastest }
 
 // Took says how long a write took that has succeeded, and whether as many as allowed were under way until then. What few writes take says
 // nothing about more of them, and one that was refused at once nothing about those that are done.

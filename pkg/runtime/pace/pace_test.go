@@ -219,7 +219,6 @@ type busy struct {
 	stop    func() // and wait
 	mu      sync.Mutex
 	random  *rand.Rand // guarded by mu
-	slower  int        // guarded by mu: times
 	running int
 	most    int    // guarded by mu: running together since look
 	began   [2]int // guarded by mu: by lane, since look
@@ -229,7 +228,7 @@ const busyTook = 5 * time.Millisecond
 
 func newBusy(t *testing.T, atOnce int) *busy {
 	gate, cores := &pace.Gate{}, make(chan struct{}, atOnce)
-	b := &busy{lanes: [2]*pace.Lane{gate.NewLane(16), gate.NewLane(16)}, random: rand.New(rand.NewPCG(1, 2)), slower: 1}
+	b := &busy{lanes: [2]*pace.Lane{gate.NewLane(16), gate.NewLane(16)}, random: rand.New(rand.NewPCG(1, 2))}
 	ctx, cancel := context.WithCancel(t.Context())
 	var all sync.WaitGroup
 	for i, lane := range b.lanes {
@@ -244,7 +243,7 @@ func newBusy(t *testing.T, atOnce int) *busy {
 						b.mu.Unlock()
 						cores <- struct{}{}
 						b.mu.Lock()
-						took := time.Duration(float64(busyTook)*(0.8+0.4*b.random.Float64())) * time.Duration(b.slower)
+						took := time.Duration(float64(busyTook)*(0.8+0.4*b.random.Float64()))
 						b.mu.Unlock()
 						time.Sleep(took)
 						<-cores
@@ -299,43 +298,6 @@ func TestGiveWay(t *testing.T) {
 		time.Sleep(time.Until(edited.Add(pace.Pause + pace.Attended)))
 		if after, _ := b.look(time.Second); after < 4 || after > before+2 {
 			t.Errorf("%d writes are under way when nobody is there any more, %d before", after, before)
-		}
-	})
-}
-
-// TestBusyServer: while somebody changes something by hand, a server that does something else besides has a third of its time for the backlog. Nobody
-// else waits for that.
-func TestBusyServer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBusy(t, 1)
-		defer b.stop()
-		slow := func(times int) (writes int) {
-			b.mu.Lock()
-			b.slower = times
-			b.mu.Unlock()
-			time.Sleep(pace.Pause * 2)
-			_, began := b.look(2 * time.Second)
-			return began[0] + began[1]
-		}
-		about := func(writes int, each time.Duration) bool {
-			want := int(2 * time.Second / each)
-			return writes > want*8/10 && writes < want*12/10
-		}
-		time.Sleep(10 * time.Second)
-		if n := slow(4); !about(n, 4*busyTook) {
-			t.Errorf("%d writes have begun on a busy server with nobody there", n)
-		}
-		b.lanes[0].GiveWay()
-		slow(1)
-		if n := slow(4); !about(n, 3*4*busyTook) {
-			t.Errorf("%d writes have begun on a busy server", n)
-		}
-		began := time.Now()
-		if write(t, b.lanes[0], "", sleep(busyTook)); time.Since(began) > busyTook {
-			t.Errorf("what was changed by hand was written after %s", time.Since(began))
-		}
-		if n := slow(1); !about(n, busyTook) {
-			t.Errorf("%d writes have begun afterwards", n)
 		}
 	})
 }
