@@ -26,7 +26,11 @@
 //
 // inputs.go has what the core does when something has happened, attempt.go when a publish has ended, asks.go when
 // what is asked, answered and stored begins and ends (jobs.go has their queues), answer.go how each work of a resync
-// request is answered, divergence.go what follows from digests, cluster.go and work.go the records. publish.go,
+// request is answered, divergence.go what follows from digests, cluster.go and work.go the records. question.go is what a cluster asks for,
+// expected.go what its agent should hold, sequence.go the order of its statuses, overtake.go the wait before another program's
+// generation is exceeded, waiting.go and quota.go the bounds of one cluster, roundtrip.go how long an answer takes, distrust.go
+// whose statuses are refused. verdict.go says whether a message counts, refusal.go why a spec cannot be published, delta.go and
+// specdelta.go keep what a delta is made from. publish.go,
 // receive.go, status.go, resync.go and digest.go are of the shell, in the order of docs/protocol.md: they read works,
 // compute hashes, encode and publish. A test holds that files of the core know nothing of the shell.
 //
