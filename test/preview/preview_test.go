@@ -326,7 +326,7 @@ func TestPreview(t *testing.T) {
 	s.apply(price)
 	s.waits("revision 3: ")
 	s.printed("workctl.md", s.diff(4, "till"), "and 1 deleted\n")
-	s.shows(s.diff(4, "till", "--record"), "changes at most 1 objects of a cluster and deletes 1, more than changed=5,deleted=0: approve it: workctl rollout approve till -n default --stage=preview")
+	s.shows(s.diff(4, "till", "--record"), "changes at most 1 objects of a cluster and deletes 1, more than changed=5,deleted=0: approve it: workctl rollout approve till -n default --stage=preview --to-revision=3")
 	s.waits("deletes 1, more than changed=5,deleted=0")
 	s.have("1", "berlin", "bonn", "paris")
 	s.annotate(workwirev1alpha1.ApprovalsAnnotationKey, `[{"revision":3,"stage":"preview","time":null}]`)

@@ -79,7 +79,11 @@ func unapproved(annotations map[string]string, of Subject, record *Record) strin
 	case limited:
 		why += fmt.Sprintf(", more than %s", text)
 	}
-	return fmt.Sprintf("%s: approve it: workctl rollout approve %s -n %s --stage=%s", why, of.Name, of.Namespace, workwirev1alpha1.PreviewStage)
+	approve := fmt.Sprintf("workctl rollout approve %s -n %s --stage=%s", of.Name, of.Namespace, workwirev1alpha1.PreviewStage)
+	if of.Revision != 0 { // so that nobody approves a template that has come meanwhile
+		approve += fmt.Sprintf(" --to-revision=%d", of.Revision)
+	}
+	return why + ": approve it: " + approve
 }
 
 // stamp returns the time of a record.

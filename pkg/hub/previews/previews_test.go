@@ -38,7 +38,7 @@ func TestHeld(t *testing.T) {
 	const (
 		again    = "workctl diff set till -n shops --record"
 		over     = "the preview of 2026-01-02T03:04:05Z changes at most 2 objects of a cluster and deletes 1"
-		approve  = ": approve it: workctl rollout approve till -n shops --stage=preview"
+		approve  = ": approve it: workctl rollout approve till -n shops --stage=preview --to-revision=4"
 		approved = `[{"revision":4,"stage":"preview","time":"2026-01-02T03:04:05Z"}]`
 	)
 	same := func(*Record) {}
@@ -59,7 +59,7 @@ func TestHeld(t *testing.T) {
 		"more, and approved": {limit: "deleted=0", record: same, approvals: approved},
 		"another revision is approved": {record: same, want: over + approve,
 			approvals: `[{"revision":3,"stage":"preview","time":null},{"revision":4,"stage":"canary","time":null}]`},
-		"the revision has no number": {record: same, want: over + approve, approvals: strings.ReplaceAll(approved, "4", "0"),
+		"the revision has no number": {record: same, want: over + strings.TrimSuffix(approve, " --to-revision=4"), approvals: strings.ReplaceAll(approved, "4", "0"),
 			change: func(_ map[string]string, of *Subject) { of.Revision = 0 }},
 		"a refusal": {limit: "changed=9", record: func(r *Record) { r.Refused = 1 }, approvals: approved,
 			want: "the preview of 2026-01-02T03:04:05Z says that 1 of 2 clusters refuse it: mend that, and preview again: " + again},
