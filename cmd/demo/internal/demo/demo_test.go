@@ -207,7 +207,7 @@ func TestWalk(t *testing.T) {
 		"wait deployment web --for=jsonpath='{.metadata.labels.cluster}'=cluster3", `workwire\.dev/proven-revision}'=1`,
 		"3 clusters: cluster1, cluster2, cluster3 ~ apps/v1 Deployment default/web would be changed", `nginx:1.27" → "nginx:1.28"`,
 		"RolledBack revision 1: 3 of 3 clusters succeeded; back from revision 2 to revision 1: 1 cluster failed or timed out, more than allowed: " +
-			"cluster1; waiting for cluster1: Deployment default/web: Available: 0/1",
+			"cluster1; it waited for cluster1: Deployment default/web: Available: 0/1",
 		"WaitsForApproval revision 3: 1 of 3 clusters succeeded", "stage production: 0 of 2 clusters succeeded;", "approved stage production of revision 3",
 		"Complete revision 3: 3 of 3 clusters succeeded",
 		"managedcluster cluster3 --for=condition=ManagedClusterConditionAvailable=Unknown", "approved stage production of revision 4",

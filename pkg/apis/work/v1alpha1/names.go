@@ -116,7 +116,7 @@ const (
 	ReasonRollingBack = "RollingBack"
 	// ReasonRolledBack (Progressing False): every cluster succeeded with an earlier template in place of that of the set.
 	ReasonRolledBack = "RolledBack"
-	// ReasonNoProvenRevision (RolledBack False): no earlier template succeeded everywhere it was.
+	// ReasonNoProvenRevision (RolledBack False): no earlier template succeeded everywhere it was, or the failing one did itself.
 	ReasonNoProvenRevision = "NoProvenRevision"
 	// ReasonInvalidAnnotation (RolledBack False): the value of the annotation workwire.dev/on-failure is not known.
 	ReasonInvalidAnnotation = "InvalidAnnotation"

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"strings"
 
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -147,7 +148,8 @@ func (p *plan) goBack(in input) (why string) {
 	case in.revisions.Served != 0:
 		why = servedText(in)
 	case p.revisions.Served != 0:
-		why = backText(p.revisions) + ": " + joinTexts(failures, failedTestsText(p.rollouts), waitsMessage(p.rollouts))
+		waited := strings.Replace(waitsMessage(p.rollouts), "waiting for", "it waited for", 1) // the message stays when it does no longer
+		why = backText(p.revisions) + ": " + joinTexts(failures, failedTestsText(p.rollouts), waited)
 		for i := range p.rollouts {
 			p.rollouts[i].decision.StoppedBy = nil
 		}
@@ -155,6 +157,9 @@ func (p *plan) goBack(in input) (why string) {
 		c.Reason, c.Message = workv1alpha1.ReasonInvalidAnnotation, invalid
 	case settled && failures != "" && in.revisions.Proven == 0:
 		c.Reason, c.Message = workv1alpha1.ReasonNoProvenRevision, "no earlier revision with this executor has succeeded everywhere it was"
+	case settled && in.revisions.Own == in.revisions.Proven && stoppedMessage(p.rollouts) != "":
+		c.Reason = workv1alpha1.ReasonNoProvenRevision
+		c.Message = fmt.Sprintf("revision %d has succeeded everywhere before, so that the template is not the cause: mend the clusters or the WorkOverrides", in.revisions.Own)
 	case before != nil:
 		c.Reason = workv1alpha1.ReasonAsExpected
 	default:

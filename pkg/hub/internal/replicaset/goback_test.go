@@ -62,17 +62,39 @@ func TestGoBack(t *testing.T) {
 		},
 		"it fails": {
 			works: "c1:failed c2:old", onFailure: "Rollback", want: rollout.Revisions{Own: 2, Proven: 1, Served: 1},
-			back: "True TooManyFailures " + why + "; waiting for c1: failed", progress: "Progressing True RollingBack revision 2: 0 of 2",
+			back: "True TooManyFailures " + why + "; it waited for c1: failed", progress: "Progressing True RollingBack revision 2: 0 of 2",
 		},
 		"it fails on the last cluster": {
 			works: "c1:failed c2:ok", onFailure: "Rollback", want: rollout.Revisions{Own: 2, Proven: 1, Served: 1},
-			back: "True TooManyFailures " + why + "; waiting for c1: failed", progress: "Progressing True RollingBack revision 2: 1 of 2",
+			back: "True TooManyFailures " + why + "; it waited for c1: failed", progress: "Progressing True RollingBack revision 2: 1 of 2",
 		},
 		"nothing to go back to": {
 			works: "c1:failed c2:old", onFailure: "Rollback", want: rollout.Revisions{Own: 2}, stalled: true,
-			change:   func(in *input) { in.revisions.Proven = 0 },
-			back:     "False NoProvenRevision no earlier revision with this executor has succeeded everywhere it was",
-			progress: "Progressing False Stopped revision 2: 0 of 2",
+			change: func(in *input) { in.revisions.Proven = 0 },
+			back:   "False NoProvenRevision no earlier revision with this executor has succeeded everywhere it was",
+			progress: "Progressing False Stopped revision 2: 0 of 2 clusters succeeded, 1 have the template; stopped: 1 cluster failed or timed out, more than allowed: c1; " +
+				"waiting for c1: failed; it does not go back: no earlier revision with this executor has succeeded everywhere it was\n",
+		},
+		"its own template has succeeded before": {
+			works: "c1:failed c2:old", onFailure: "Rollback", want: rollout.Revisions{Own: 2, Proven: 2}, stalled: true,
+			change: func(in *input) { in.revisions.Proven = 2 },
+			back:   "False NoProvenRevision revision 2 has succeeded everywhere before, so that the template is not the cause: mend the clusters or the WorkOverrides",
+			progress: "Progressing False Stopped revision 2: 0 of 2 clusters succeeded, 1 have the template; stopped: 1 cluster failed or timed out, more than allowed: c1; " +
+				"waiting for c1: failed; it does not go back: revision 2 has succeeded",
+		},
+		"its own template has succeeded before, and every cluster has it": {
+			works: "c1:failed c2:ok", onFailure: "Rollback", want: rollout.Revisions{Own: 2, Proven: 2},
+			change: func(in *input) { in.revisions.Proven = 2 }, progress: "Progressing True RollingOut",
+		},
+		"it has gone back": {
+			works: "c1:ok c2:ok", onFailure: "Rollback", want: rollout.Revisions{Own: 2, Proven: 1, Served: 1}, stalled: true,
+			change: func(in *input) {
+				served(in)
+				in.set.Spec.ManifestWorkTemplate, in.own.Spec.ManifestWorkTemplate = template("2"), template("3")
+			},
+			back: "True TooManyFailures " + why,
+			progress: "Progressing False RolledBack revision 1: 2 of 2 clusters succeeded; " + why +
+				"; give the set another template or, once the clusters are mended, have it try this one again: workctl rollout retry set -n ns",
 		},
 		"the template is not stored": {
 			works: "c1:failed c2:old", onFailure: "Rollback", want: rollout.Revisions{Proven: 1}, stalled: true,

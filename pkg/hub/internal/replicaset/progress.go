@@ -57,6 +57,10 @@ func unexplained(cluster rollout.Cluster, work *workv1.ManifestWork) string {
 // succeeded, err what is wrong with the set or a placement.
 func setProgress(status *workv1alpha1.ManifestWorkReplicaSetStatus, in input, rollouts []placementRollout, complete bool, err error) {
 	condition := progress(in, rollouts, complete, err)
+	back := meta.FindStatusCondition(status.Conditions, workv1alpha1.ManifestWorkReplicaSetConditionRolledBack)
+	if condition.Reason == workv1alpha1.ReasonStopped && back != nil && back.Status == metav1.ConditionFalse && back.Message != "" {
+		condition.Message += "; it does not go back: " + back.Message
+	}
 	stopped, tests := stoppedMessage(rollouts), failedTestsText(rollouts)
 	set := conditionSetter(status, in.now)
 	if before := meta.FindStatusCondition(status.Conditions, condition.Type); before != nil && before.Reason != condition.Reason {
@@ -140,7 +144,8 @@ func progress(in input, rollouts []placementRollout, complete bool, err error) m
 	case stopped != "":
 		c.Reason, c.Message = workv1alpha1.ReasonStopped, joinTexts(text, stopped, tests, waitsMessage(rollouts), in.back)
 	case complete && in.back != "":
-		c.Reason, c.Message = workv1alpha1.ReasonRolledBack, joinTexts(text, in.back)
+		c.Reason, c.Message = workv1alpha1.ReasonRolledBack, joinTexts(text, in.back, fmt.Sprintf(
+			"give the set another template or, once the clusters are mended, have it try this one again: workctl rollout retry %s -n %s", in.set.Name, in.set.Namespace))
 	case in.back != "" && in.revisions.Served != 0 && onlyUnrendered:
 		c.Reason, c.Message = workv1alpha1.ReasonOverrideFailed, joinTexts(text, unrenderedMessage(in, rollouts), in.back)
 	case in.back != "":

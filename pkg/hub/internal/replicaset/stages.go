@@ -110,7 +110,7 @@ func newStaging(version planVersion, object *workwirev1alpha1.RolloutPlan, teste
 		g.tests = append(g.tests, tests)
 	}
 	if g.plan = plan; err != nil {
-		g.plan, g.tests = rollout.Closed(fmt.Sprintf("RolloutPlan %s is invalid, and nothing starts: %v", version.name, err)), nil
+		g.plan, g.tests = rollout.Closed(fmt.Sprintf("RolloutPlan %s is invalid, and nothing starts: %s", version.name, strings.ReplaceAll(err.Error(), "\n", "; "))), nil
 	}
 	return g
 }

@@ -178,7 +178,7 @@ func TestDecideStaged(t *testing.T) {
 		},
 		"a plan that is wrong": {
 			plan: `{stages: [{name: a, tests: [{name: t, expression: "1"}]}, {name: preview}]}`, works: "c1:old c2:old", stalled: true,
-			staged: `False InvalidPlan RolloutPlan plan is invalid, and nothing starts: stages[1] preview: name is "preview": must not be empty, and not preview` + "\n" +
+			staged: `False InvalidPlan RolloutPlan plan is invalid, and nothing starts: stages[1] preview: name is "preview": must not be empty, and not preview; ` +
 				"stage a: test t: it does not return a bool",
 			want: "False InvalidPlan",
 		},
