@@ -30,10 +30,12 @@ const (
 	maxRenderTime = 2 * time.Second
 	// maxCompared is how many specs of works are remembered for a cluster: one for each placement, mostly.
 	maxCompared = 4
+	// maxRendered is how many bytes of rendered manifests of a set are held until its decision has been made.
+	maxRendered = 32 << 20
 )
 
-// overriding is what the WorkOverrides of a set make of its template. It holds no rendered specs, only whether
-// they failed and which specs of works are equal to them. The reconcile of the set owns it.
+// overriding is what the WorkOverrides of a set make of its template. From one decision to the next it holds no rendered specs, only
+// whether they failed and which specs of works are equal to them. The reconcile of the set owns it.
 type overriding struct {
 	versions []overrideVersion
 	hash     string                               // [previews.OverridesHash]
@@ -48,6 +50,7 @@ type overriding struct {
 	watcher       *watchedvalues.Watcher
 	cluster       func(name string) (*clusterv1.ManagedCluster, bool)
 	clusters      map[string]*rendering
+	rendered      int // bytes of the specs that clusters hold
 }
 
 // overrideVersion identifies what a WorkOverride says.
@@ -59,6 +62,7 @@ type overrideVersion struct {
 // rendering is the result for one cluster.
 type rendering struct {
 	of       *clusterv1.ManagedCluster // as it was
+	spec     *workv1.ManifestWorkSpec  // until it has been decided about; nil: to be rendered again
 	err      error
 	compared map[comparison]bool // as of the input
 	asked    bool                // since renderAll
@@ -135,7 +139,8 @@ func (o *overriding) readValues() bool {
 		versions = append(versions, version)
 	}
 	if !slices.Equal(versions, o.valueVersions) {
-		o.clusters, o.valueVersions = make(map[string]*rendering), versions
+		o.valueVersions = versions
+		o.reset()
 	}
 	return true
 }
@@ -152,10 +157,13 @@ func (o *overriding) value(from overrides.Reference, key string) (string, error)
 // renew drops the results if the template has changed.
 func (o *overriding) renew(set *workv1alpha1.ManifestWorkReplicaSet, served int64) {
 	if o.set == nil || o.set.Generation != set.Generation || o.served != served {
-		o.clusters = make(map[string]*rendering)
+		o.reset()
 	}
 	o.set, o.served = set, served
 }
+
+// reset drops the results.
+func (o *overriding) reset() { o.clusters, o.rendered = make(map[string]*rendering), 0 }
 
 // renderAll renders for all chosen clusters until a time, and forgets those that are not chosen, and that the last decision did not ask about.
 // It reports whether it has finished.
@@ -185,10 +193,41 @@ func (o *overriding) of(name string) *rendering {
 		known.of, known.asked = cluster, true
 		return known
 	}
-	_, err := o.render(&o.set.Spec.ManifestWorkTemplate, name)
+	spec, err := o.render(&o.set.Spec.ManifestWorkTemplate, name)
 	known = &rendering{of: cluster, err: err, compared: make(map[comparison]bool, 1), asked: true}
+	if size := sizeOf(spec); o.rendered+size <= maxRendered {
+		known.spec, o.rendered = spec, o.rendered+size
+	}
 	o.clusters[name] = known
 	return known
+}
+
+func sizeOf(spec *workv1.ManifestWorkSpec) (size int) {
+	if spec != nil {
+		for _, m := range spec.Workload.Manifests {
+			size += len(m.Raw)
+		}
+	}
+	return size
+}
+
+// specOf returns the spec of a cluster.
+func (o *overriding) specOf(name string) (*workv1.ManifestWorkSpec, error) {
+	if known := o.of(name); known.spec != nil || known.err != nil {
+		return known.spec, known.err
+	}
+	return o.render(&o.set.Spec.ManifestWorkTemplate, name)
+}
+
+// decided drops the specs once it has been decided about the set.
+func (o *overriding) decided() {
+	if o == nil || o.rendered == 0 {
+		return
+	}
+	for _, known := range o.clusters {
+		known.spec = nil
+	}
+	o.rendered = 0
 }
 
 // clusterOf returns a ManagedCluster, or one that has nothing but its name.
@@ -212,7 +251,7 @@ func (in input) setFor(cluster string) *workv1alpha1.ManifestWorkReplicaSet {
 	if in.overriding == nil {
 		return in.set
 	}
-	spec, err := in.overriding.render(&in.set.Spec.ManifestWorkTemplate, cluster)
+	spec, err := in.overriding.specOf(cluster)
 	if err != nil {
 		return nil
 	}

@@ -292,6 +292,31 @@ func TestRenderedOnce(t *testing.T) {
 	}
 }
 
+// TestChangedRenderedOnce: what clusters get that do not have it is rendered once for each, and held no longer than until that is decided.
+func TestChangedRenderedOnce(t *testing.T) {
+	in := overriddenInput(t, 4, false)
+	in.works = packed(t, worksOf("p", "c0000:old", "c0001:old"))
+	if !in.overriding.renderAll(in.placements, time.Now().Add(time.Hour)) || in.overriding.rendered == 0 {
+		t.Fatal("not all are rendered")
+	}
+	rules := in.overriding.rules
+	in.overriding.rules = nil // whoever renders panics
+	if got, want := strings.Join(describe(decide(in).changes), " "), "create c0002 create c0003 update c0000 update c0001"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	for name, held := range in.overriding.clusters {
+		if held.spec != nil || in.overriding.rendered != 0 {
+			t.Errorf("the spec of %s is held", name)
+		}
+	}
+	in.overriding.rules = rules // too much to hold is rendered again
+	in.overriding.reset()
+	in.overriding.rendered = maxRendered
+	if got := len(decide(in).changes); got != 4 {
+		t.Errorf("%d changes", got)
+	}
+}
+
 // createClusters creates ManagedClusters with labels value=c01 and so on.
 func (e *env) createClusters() {
 	e.t.Helper()

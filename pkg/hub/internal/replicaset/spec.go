@@ -41,8 +41,12 @@ func (in input) has(work *workv1.ManifestWork, set *workv1alpha1.ManifestWorkRep
 		return same
 	}
 	var err error
-	if in.overriding != nil {
+	switch {
+	case in.overriding == nil:
+	case abandoned:
 		template, err = in.overriding.render(template, work.Namespace)
+	default:
+		template, err = in.overriding.specOf(work.Namespace)
 	}
 	same := err == nil && sameSpec(&works.Unpack(work).Spec, template)
 	if in.overriding != nil && len(compared) >= maxCompared {
