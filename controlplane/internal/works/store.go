@@ -10,6 +10,7 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/registry/customresource/tableconvertor"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -138,7 +139,7 @@ func (s *served) manageFields(known *apiextensionsv1.CustomResourceDefinition, s
 		return err
 	}
 	for scope, strategy := range map[*handlers.RequestScope]rest.ResetFieldsStrategy{&s.scope: written, &s.statusScope: reported} {
-		if scope.FieldManager, err = managedfields.NewDefaultFieldManager(calmly{converter}, scheme, scheme, scheme, kind, workv1.GroupVersion,
+		if scope.FieldManager, err = managedfields.NewDefaultFieldManager(byMaps{converter}, scheme, scheme, scheme, kind, workv1.GroupVersion,
 			scope.Subresource, fieldpath.NewExcludeFilterSetMap(strategy.GetResetFields())); err != nil {
 			return err
 		}
@@ -146,17 +147,17 @@ func (s *served) manageFields(known *apiextensionsv1.CustomResourceDefinition, s
 	return nil
 }
 
-// calmly converts works, and returns an error for one that it cannot read, where API machinery panics.
-type calmly struct{ managedfields.TypeConverter }
+// byMaps converts works to typed values by way of maps. By way of the type, their manifests would be parsed again by each step, and
+// a map be made for each manager of fields.
+type byMaps struct{ managedfields.TypeConverter }
 
 // ObjectToTyped returns a work as those who keep account of fields take it.
-func (c calmly) ObjectToTyped(object runtime.Object, options ...typed.ValidationOptions) (value *typed.TypedValue, err error) {
-	defer func() {
-		if cause := recover(); cause != nil {
-			err = fmt.Errorf("reading a work: %v", cause)
-		}
-	}()
-	return c.TypeConverter.ObjectToTyped(object, options...)
+func (c byMaps) ObjectToTyped(object runtime.Object, options ...typed.ValidationOptions) (*typed.TypedValue, error) {
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
+	if err != nil {
+		return nil, fmt.Errorf("reading a work: %w", err)
+	}
+	return c.TypeConverter.ObjectToTyped(&unstructured.Unstructured{Object: content}, options...)
 }
 
 // withCodec stores custom resources as another codec writes them.
