@@ -115,7 +115,7 @@ func (h *histories) read(i int, e *entry) {
 	switch w := e.write; {
 	case e.what == starts:
 		h.started(i, e.actor)
-	case e.verb == "publishes":
+	case e.verb == "publishes" && strings.HasSuffix(e.event.Type(), ".spec.resync_response"):
 		m, _ := wire.Decode(*e.event) // other versions may send what this one cannot read
 		if spec, ok := m.(*wire.Spec); ok && spec.Action == wire.ResyncResponse && !spec.IsDeletion() && h.specs[string(spec.UID)] != nil {
 			h.sentAgain(i, h.specs[string(spec.UID)])

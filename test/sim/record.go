@@ -83,12 +83,13 @@ func (r *record) hubWrite(w kubeapi.Write) {
 	case w.User == kubeapi.RestoredBy: // its objects are there when another one takes its name
 		r.restored[w.Before.GetNamespace()+"/"+w.Before.GetName()] = true
 	}
-	before, after := declaredBy(w.Before), declaredBy(w.After)
+	work := workFrom(w.After)
+	before, after := declaredBy(workFrom(w.Before)), declaredBy(work)
 	for object := range before {
 		_, name, _ := strings.Cut(object, "/")
 		switch _, still := after[object]; {
 		case still:
-		case w.After != nil && orphans(workFrom(w.After), name):
+		case work != nil && orphans(work, name):
 			r.orphaned[object] = true
 		default:
 			r.declared[object].now, r.declared[object].ended = false, true
@@ -96,8 +97,7 @@ func (r *record) hubWrite(w kubeapi.Write) {
 	}
 	// An agent that hears of this generation alone does not know that one before has left an object. And a work that takes the name of one
 	// that a restore has removed, and that the agent holds, or whose objects a restore has brought back, says what becomes of that one's objects.
-	if w.After != nil {
-		work := workFrom(w.After)
+	if work != nil {
 		takes := w.Before != nil || r.restored[work.Namespace+"/"+work.Name]
 		for object, d := range r.declared {
 			switch _, still := after[object]; {
@@ -130,13 +130,13 @@ func (r *record) hubWrite(w kubeapi.Write) {
 }
 
 // declaredBy returns what a work wants of its ConfigMaps, by cluster/object; nothing if it is being deleted.
-func declaredBy(work *kubeapi.Object) map[string]wish {
+func declaredBy(work *workv1.ManifestWork) map[string]wish {
 	found := map[string]wish{}
-	if work == nil || work.GetDeletionTimestamp() != nil {
+	if work == nil || work.DeletionTimestamp != nil {
 		return found
 	}
-	for name, i := range wishes(workFrom(work)) {
-		found[work.GetNamespace()+"/"+name] = i
+	for name, i := range wishes(work) {
+		found[work.Namespace+"/"+name] = i
 	}
 	return found
 }

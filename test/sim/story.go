@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"regexp"
@@ -10,6 +9,7 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/wire"
@@ -396,13 +396,13 @@ func (t *teller) workWrite(e *entry, w *kubeapi.Write, o *kubeapi.Object) string
 	return fmt.Sprintf("writes the status of work %s, %s", t.work(uid), conditions(work.Status.Conditions))
 }
 
+// workFrom returns a work; nil for nil.
 func workFrom(o *kubeapi.Object) *workv1.ManifestWork {
-	work := &workv1.ManifestWork{}
-	text, err := o.MarshalJSON()
-	if err == nil {
-		err = json.Unmarshal(text, work)
+	if o == nil {
+		return nil
 	}
-	if err != nil {
+	work := &workv1.ManifestWork{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, work); err != nil {
 		panic(err)
 	}
 	return work

@@ -44,11 +44,7 @@ func (s *Server) change(r *http.Request, t target, body []byte, webhook refuse) 
 		if t.name == "" {
 			return s.list(r, t)
 		}
-		object, err := s.get(k)
-		if err != nil {
-			return nil, err
-		}
-		return asRequested(r, object), nil
+		return s.get(k)
 	case http.MethodPost:
 		o, failure := decode(body)
 		if failure != nil {
@@ -90,10 +86,10 @@ func (s *Server) list(r *http.Request, t target) (any, *apierrors.StatusError) {
 	if err != nil {
 		return nil, err
 	}
-	items := []any{}
+	items := []text{}
 	for _, o := range s.store.list(t.kind.GroupResource(), t.namespace) {
 		if selected(o) {
-			items = append(items, asRequested(r, o).Object)
+			items = append(items, s.asRequested(r, o))
 		}
 	}
 	kind, version := t.kind.Kind+"List", t.kind.GroupVersion().String()
@@ -111,11 +107,11 @@ func metadataOnly(r *http.Request) bool {
 }
 
 // asRequested returns object, or its metadata if the client wants no more.
-func asRequested(r *http.Request, object *Object) *Object {
+func (s *Server) asRequested(r *http.Request, object *Object) text {
 	if !metadataOnly(r) {
-		return object
+		return s.encoded(object)
 	}
-	return &Object{Object: map[string]any{"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object.Object["metadata"]}}
+	return encode(map[string]any{"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object.Object["metadata"]})
 }
 
 // selector returns which objects the request selects.
@@ -127,6 +123,9 @@ func selector(r *http.Request) (func(*Object) bool, *apierrors.StatusError) {
 	byFields, err := fields.ParseSelector(r.URL.Query().Get("fieldSelector"))
 	if err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	if byLabels.Empty() && byFields.Empty() {
+		return func(o *Object) bool { return o != nil }, nil
 	}
 	return func(o *Object) bool {
 		return o != nil && byLabels.Matches(labels.Set(o.GetLabels())) &&
@@ -219,28 +218,51 @@ func (s *Server) desired(r *http.Request, kind Kind, before *Object, body []byte
 	case isApply(r) && kind.Kind == managed:
 		return s.applied(r, kind, before, body)
 	}
-	current, err := before.MarshalJSON()
-	if err != nil {
-		return nil, apierrors.NewInternalError(err)
-	}
 	switch types.PatchType(r.Header.Get("Content-Type")) {
 	case types.MergePatchType, types.StrategicMergePatchType: // only of Events, whose patches have no lists
-		current, err = jsonpatch.MergePatch(current, body)
-	case types.JSONPatchType:
-		var patch jsonpatch.Patch
-		if patch, err = jsonpatch.DecodePatch(body); err == nil {
-			current, err = patch.Apply(current)
+		patch, failure := decode(body)
+		if failure != nil {
+			return nil, failure
 		}
+		after := before.DeepCopy()
+		mergePatch(after.Object, patch.Object)
+		return after, nil
+	case types.JSONPatchType:
+		patch, err := jsonpatch.DecodePatch(body)
+		var after []byte
+		if err == nil {
+			after, err = patch.Apply(s.encoded(before))
+		}
+		if err != nil {
+			return nil, apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "patch", gr(before), before.GetName(), err.Error(), 0, false)
+		}
+		return decode(after)
 	default:
 		return nil, &apierrors.StatusError{ErrStatus: metav1.Status{
 			Status: metav1.StatusFailure, Code: http.StatusUnsupportedMediaType, Reason: metav1.StatusReasonUnsupportedMediaType,
 			Message: "the model has no patches of type " + r.Header.Get("Content-Type"),
 		}}
 	}
-	if err != nil {
-		return nil, apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "patch", gr(before), before.GetName(), err.Error(), 0, false)
+}
+
+// mergePatch changes an object as a patch says (RFC 7396).
+func mergePatch(object, patch map[string]any) {
+	for field, value := range patch {
+		inner, isObject := value.(map[string]any)
+		switch {
+		case value == nil:
+			delete(object, field)
+		case isObject:
+			old, _ := object[field].(map[string]any)
+			if old == nil {
+				old = map[string]any{}
+			}
+			mergePatch(old, inner)
+			object[field] = old
+		default:
+			object[field] = value
+		}
 	}
-	return decode(current)
 }
 
 // merged returns given with what only the server sets, from before.

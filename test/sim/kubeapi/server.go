@@ -69,6 +69,9 @@ type Server struct {
 	broken    chan struct{} // closed and replaced to end all watches
 	restores  int
 	observers []func(Write)
+
+	encoding sync.Mutex
+	texts    map[*Object]text // what was encoded
 }
 
 // Write is a change of an object.
@@ -82,7 +85,7 @@ type Write struct {
 
 // New returns a server without objects.
 func New(kinds ...Kind) *Server {
-	return &Server{kinds: kinds, fields: newFieldManager(), store: newStore(), broken: make(chan struct{})}
+	return &Server{kinds: kinds, fields: newFieldManager(), store: newStore(), broken: make(chan struct{}), texts: map[*Object]text{}}
 }
 
 // Via returns the way of one client to the server.
@@ -232,6 +235,9 @@ func (s *Server) serve(r *http.Request, body []byte, faults Faults) (*http.Respo
 	if r.Method == http.MethodPost {
 		code = http.StatusCreated
 	}
+	if o, ok := result.(*Object); ok {
+		result = s.asRequested(r, o)
+	}
 	return answer(r, code, result), nil
 }
 
@@ -250,11 +256,33 @@ func refusal(r *http.Request, err *apierrors.StatusError) *http.Response {
 	return answer(r, int(status.Code), status)
 }
 
-// answer returns a response with value as JSON.
-func answer(r *http.Request, code int, value any) *http.Response {
+// text is JSON.
+type text = json.RawMessage
+
+// encode returns value as JSON.
+func encode(value any) text {
 	data, err := json.Marshal(value)
 	if err != nil {
 		panic(fmt.Sprintf("encode an answer of the model: %v", err))
+	}
+	return data
+}
+
+// encoded returns an object, which is not changed any more, as JSON. The same goes to all who watch it, and read it.
+func (s *Server) encoded(o *Object) text {
+	s.encoding.Lock()
+	defer s.encoding.Unlock()
+	if s.texts[o] == nil {
+		s.texts[o] = encode(o.Object)
+	}
+	return s.texts[o]
+}
+
+// answer returns a response with value as JSON, which it may be already.
+func answer(r *http.Request, code int, value any) *http.Response {
+	data, isJSON := value.(text)
+	if !isJSON {
+		data = encode(value)
 	}
 	return &http.Response{
 		Status: http.StatusText(code), StatusCode: code, Proto: "HTTP/2.0", ProtoMajor: 2, Request: r, ContentLength: int64(len(data)),

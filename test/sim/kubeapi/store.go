@@ -19,8 +19,8 @@ type store struct {
 	version   int64 // of the last change
 	objects   map[key]*Object
 	history   []change
-	compacted int64         // history has the changes after this version
-	changed   chan struct{} // closed and replaced at each change
+	compacted int64                                  // history has the changes after this version
+	changed   map[schema.GroupResource]chan struct{} // closed at the next change of a resource, of which somebody waits
 }
 
 type key struct {
@@ -41,7 +41,7 @@ type change struct {
 }
 
 func newStore() store {
-	return store{version: 1, objects: map[key]*Object{}, changed: make(chan struct{})} // as in etcd: 0 is no version
+	return store{version: 1, objects: map[key]*Object{}, changed: map[schema.GroupResource]chan struct{}{}} // as in etcd: 0 is no version
 }
 
 // compact forgets the history.
@@ -62,9 +62,19 @@ func (s *store) set(k key, after *Object) (change, bool) {
 	}
 	c := change{k, s.version, before, after}
 	s.history = append(s.history, c)
-	close(s.changed)
-	s.changed = make(chan struct{})
+	if changed := s.changed[k.resource]; changed != nil {
+		close(changed)
+		delete(s.changed, k.resource)
+	}
 	return c, true
+}
+
+// next returns what is closed at the next change of a resource.
+func (s *store) next(resource schema.GroupResource) <-chan struct{} {
+	if s.changed[resource] == nil {
+		s.changed[resource] = make(chan struct{})
+	}
+	return s.changed[resource]
 }
 
 // since returns the changes after version, false if they are forgotten.

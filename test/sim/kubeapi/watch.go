@@ -2,7 +2,7 @@ package kubeapi
 
 import (
 	"context"
-	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"strconv"
@@ -25,7 +25,7 @@ type watcher struct {
 	target   target
 	selected func(*Object) bool
 	lag      func(resource string) time.Duration
-	out      *json.Encoder
+	out      io.Writer
 	version  int64 // up to which the client knows
 	initial  []*Object
 	bookmark bool // say when the initial objects have ended
@@ -58,7 +58,7 @@ func (s *Server) watch(r *http.Request, t target, lag func(string) time.Duration
 		ctx, cancel = context.WithTimeout(ctx, time.Duration(seconds)*time.Second)
 	}
 	reader, writer := io.Pipe()
-	w.out = json.NewEncoder(writer)
+	w.out = writer
 	go func() {
 		defer cancel()
 		_ = writer.CloseWithError(w.run(ctx))
@@ -86,11 +86,11 @@ func (w *watcher) run(ctx context.Context) error {
 	for {
 		w.server.mu.Lock()
 		changes, known := w.server.store.since(w.version)
-		changed := w.server.store.changed
+		changed := w.server.store.next(w.target.kind.GroupResource())
 		w.server.mu.Unlock()
 		if !known {
 			status := apierrors.NewResourceExpired("the history was compacted").Status()
-			return w.out.Encode(map[string]any{"type": watch.Error, "object": status})
+			return w.write(watch.Error, encode(status))
 		}
 		for _, c := range changes {
 			if err := w.dispatch(c); err != nil {
@@ -141,7 +141,13 @@ func (w *watcher) dispatch(c change) error {
 }
 
 func (w *watcher) send(event watch.EventType, o *Object) error {
-	return w.out.Encode(map[string]any{"type": event, "object": asRequested(w.request, o).Object})
+	return w.write(event, w.server.asRequested(w.request, o))
+}
+
+// write sends an event as the API server does, its type first.
+func (w *watcher) write(event watch.EventType, object []byte) error {
+	_, err := fmt.Fprintf(w.out, "{\"type\":%q,\"object\":%s}\n", event, object)
+	return err
 }
 
 // sendBookmark says that the initial objects have ended (KEP-3157).
