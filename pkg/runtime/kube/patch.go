@@ -57,3 +57,16 @@ func RemoveFinalizerPatch(object metav1.Object, finalizer string) JSONPatch {
 	path := fmt.Sprintf("/metadata/finalizers/%d", index)
 	return JSONPatch{TestUID(object.GetUID()), {Op: "test", Path: path, Value: finalizer}, {Op: "remove", Path: path}}
 }
+
+// FinalizerPatch returns the merge patch that adds finalizer to object. A merge patch replaces the
+// whole list, so the API server returns a conflict if object has changed.
+func FinalizerPatch(object metav1.Object, finalizer string) ([]byte, error) {
+	data, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": object.GetUID(), "resourceVersion": object.GetResourceVersion(),
+		"finalizers": append(slices.Clone(object.GetFinalizers()), finalizer),
+	}})
+	if err != nil {
+		return nil, fmt.Errorf("encode the patch: %w", err)
+	}
+	return data, nil
+}
