@@ -9,7 +9,6 @@ import (
 
 	"github.com/workwire/workwire/broker/acl"
 	"github.com/workwire/workwire/broker/session"
-	"github.com/workwire/workwire/broker/store"
 	"github.com/workwire/workwire/pkg/runtime/serve"
 	"github.com/workwire/workwire/pkg/runtime/statestore"
 )
@@ -67,11 +66,8 @@ func openResources(cfg Config) (res *resources, err error) {
 // openStore opens the database, if there is one, and the router on it.
 func (res *resources) openStore(cfg Config, routerCfg session.Config) (err error) {
 	if cfg.DataDir != "" {
-		res.store, err = store.Open(store.Config{
-			Path:     filepath.Join(cfg.DataDir, databaseFile),
-			OnCommit: func(batch uint64) { res.router.Committed(batch) },
-			Logger:   cfg.Logger,
-		})
+		committed := func(batch uint64) { res.router.Committed(batch) }
+		res.store, err = session.OpenStore(filepath.Join(cfg.DataDir, databaseFile), committed, cfg.Logger)
 		if err != nil {
 			return err
 		}

@@ -17,7 +17,7 @@ tested() {
 
 go build -o bin/testrun ./hack/testrun
 if [ "$mode" = --unit ]; then
-	mapfile -t unit < <(tested ./pkg/... ./hack/... ./broker/{acl,limits,packet,session,store} | grep -vE 'test/kit/(controlplane|process|brokerkit|postgreskit)' | cut -d ' ' -f 1)
+	mapfile -t unit < <(tested ./pkg/... ./hack/... ./broker/{acl,limits,packet,session} | grep -vE 'test/kit/(controlplane|process|brokerkit|postgreskit)' | cut -d ' ' -f 1)
 	exec bin/testrun "go test $flags ${unit[*]}"
 fi
 

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/workwire/workwire/broker/session"
-	"github.com/workwire/workwire/broker/store"
 	"github.com/workwire/workwire/pkg/runtime/statestore"
 	"github.com/workwire/workwire/test/kit"
 )
@@ -370,9 +369,9 @@ func TestBadRecords(t *testing.T) {
 	}
 	commit()
 	bad := func() ([]byte, error) { return []byte("?"), nil }
-	st.Put(store.Sessions, "session", bad)
-	st.Put(store.Messages, "\x00\x00\x00\x00\x00\x00\x00\x02", bad)
-	st.Put(store.Queue, "entry\x00\x00\x00\x00\x00\x00\x00\x00\x03", bad)
+	st.Put(session.Sessions, "session", bad)
+	st.Put(session.Messages, "\x00\x00\x00\x00\x00\x00\x00\x02", bad)
+	st.Put(session.Queue, "entry\x00\x00\x00\x00\x00\x00\x00\x00\x03", bad)
 	commit()
 	kit.NoError(t, st.Close())
 
@@ -387,7 +386,7 @@ func TestBadRecords(t *testing.T) {
 		t.Error("the credential was not stored")
 	}
 	commit()
-	for _, bucket := range []statestore.Bucket{store.Sessions, store.Queue, store.Messages} {
+	for _, bucket := range []statestore.Bucket{session.Sessions, session.Queue, session.Messages} {
 		kit.NoError(t, st.Each(bucket, func(key string, _ []byte) error { return fmt.Errorf("left in %s: %q", bucket, key) }))
 	}
 }

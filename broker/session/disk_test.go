@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/workwire/workwire/broker/session"
-	"github.com/workwire/workwire/broker/store"
 	"github.com/workwire/workwire/pkg/runtime/statestore"
 	"github.com/workwire/workwire/test/kit"
 )
@@ -27,7 +26,7 @@ func open(t *testing.T, path string) (*session.Router, *statestore.Store, func()
 func openAt(t *testing.T, path string, now time.Time) (*session.Router, *statestore.Store, func()) {
 	t.Helper()
 	var router *session.Router
-	st, err := store.Open(store.Config{Path: path, OnCommit: func(b uint64) { router.Committed(b) }})
+	st, err := session.OpenStore(path, func(b uint64) { router.Committed(b) }, nil)
 	kit.NoError(t, err)
 	router, err = session.New(session.Config{Store: st, Limits: session.Limits{MaxQueuedMessages: 1000, MaxQueuedBytes: 1 << 20}, ReceiveMaximum: 1000, Logger: slog.New(slog.DiscardHandler), Now: func() time.Time { return now }})
 	kit.NoError(t, err)
@@ -122,10 +121,10 @@ func TestTornEnd(t *testing.T) {
 	router.RevokeSession("c")
 	block := make([]byte, 512<<10)
 	for i := range 40 { // 20 MiB, in transactions of 16
-		st.Add(store.Messages, string(binary.BigEndian.AppendUint64(nil, uint64(1000+i))), func() ([]byte, error) { return block, nil })
+		st.Add(session.Messages, string(binary.BigEndian.AppendUint64(nil, uint64(1000+i))), func() ([]byte, error) { return block, nil })
 	}
 	full := errors.New("no space")
-	st.Put(store.Retained, "last", func() ([]byte, error) { panic(full) }) // as bbolt does
+	st.Put(session.Retained, "last", func() ([]byte, error) { panic(full) }) // as bbolt does
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := st.Run(ended); !errors.Is(err, full) {
@@ -149,7 +148,7 @@ func TestOrphanKeepsItsNumber(t *testing.T) {
 		subscribe(t, l, id)
 		l.Disconnect(session.Disconnect{})
 	}
-	st.Put(store.Queue, "b\x00"+string(binary.BigEndian.AppendUint64(nil, 7)), func() ([]byte, error) { return []byte("{}"), nil })
+	st.Put(session.Queue, "b\x00"+string(binary.BigEndian.AppendUint64(nil, 7)), func() ([]byte, error) { return []byte("{}"), nil })
 	commit()
 	kit.NoError(t, st.Close())
 
@@ -159,7 +158,7 @@ func TestOrphanKeepsItsNumber(t *testing.T) {
 	publish(t, p, "a", "x", nil)
 	commit()
 	var numbers []uint64
-	kit.NoError(t, st.Each(store.Messages, func(key string, _ []byte) error {
+	kit.NoError(t, st.Each(session.Messages, func(key string, _ []byte) error {
 		numbers = append(numbers, binary.BigEndian.Uint64([]byte(key)))
 		return nil
 	}))
@@ -272,7 +271,7 @@ func TestUnreadableMessageEndsTheSession(t *testing.T) {
 
 	router, st, commit = open(t, path)
 	defer func() { _ = st.Close() }()
-	kit.NoError(t, st.Each(store.Messages, func(key string, _ []byte) error { st.Delete(store.Messages, key); return nil }))
+	kit.NoError(t, st.Each(session.Messages, func(key string, _ []byte) error { st.Delete(session.Messages, key); return nil }))
 	commit()
 	l, present := router.Connect(session.Connect{ID: "c", Expiry: 10})
 	if _, ok, err := l.Next(); !present || ok || err == nil {
@@ -326,7 +325,7 @@ func TestExpiredOnDisk(t *testing.T) {
 	router.Tick()
 	commit()
 	count := 0
-	kit.NoError(t, st.Each(store.Messages, func(string, []byte) error { count++; return nil }))
+	kit.NoError(t, st.Each(session.Messages, func(string, []byte) error { count++; return nil }))
 	if got := router.Stats().Queued; got != 1 || count != 1 {
 		t.Errorf("%d messages are queued and %d on disk, want 1", got, count)
 	}

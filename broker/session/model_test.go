@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/workwire/workwire/broker/session"
-	"github.com/workwire/workwire/broker/store"
 	"github.com/workwire/workwire/pkg/runtime/statestore"
 	"github.com/workwire/workwire/test/kit"
 )
@@ -194,7 +193,7 @@ func TestPromises(t *testing.T) {
 			if s := m.router.Stats(); s.Queued != 0 || s.QueuedBytes != 0 {
 				t.Errorf("left in queues: %+v", s)
 			}
-			for _, b := range []statestore.Bucket{store.Queue, store.Messages} {
+			for _, b := range []statestore.Bucket{session.Queue, session.Messages} {
 				if err := m.store.Each(b, func(key string, _ []byte) error { return fmt.Errorf("left on disk: %s %q", b, key) }); err != nil {
 					t.Error(err)
 				}

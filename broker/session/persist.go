@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/workwire/workwire/broker/store"
 	"github.com/workwire/workwire/pkg/runtime/statestore"
 )
 
@@ -63,7 +62,7 @@ func (r *Router) storeSession(s *session) {
 		r.deleteSession(s)
 		return
 	}
-	r.cfg.Store.Put(store.Sessions, s.id, func() ([]byte, error) { return json.Marshal(r.record(s)) })
+	r.cfg.Store.Put(Sessions, s.id, func() ([]byte, error) { return json.Marshal(r.record(s)) })
 	if !s.stored {
 		s.stored, s.subscribed = true, r.barrier()
 	}
@@ -87,7 +86,7 @@ func (r *Router) record(s *session) sessionRecord {
 func (r *Router) deleteSession(s *session) {
 	if s.stored {
 		s.stored = false
-		r.cfg.Store.Delete(store.Sessions, s.id)
+		r.cfg.Store.Delete(Sessions, s.id)
 		r.ends = r.barrier()
 	}
 }
@@ -100,23 +99,23 @@ func (r *Router) storeEntry(s *session, e *entry) {
 	if msg.storedRefs == 0 {
 		bytes += msg.bytes
 		body := msg.body
-		r.cfg.Store.Add(store.Messages, messageKey(msg.id), func() ([]byte, error) { return body.encode(), nil })
+		r.cfg.Store.Add(Messages, messageKey(msg.id), func() ([]byte, error) { return body.encode(), nil })
 		r.uncommitted = append(r.uncommitted, msg)
 	}
 	msg.unwritten += bytes
 	r.unwritten += bytes
 	msg.storedRefs++
 	rec := entryRecord{Publisher: e.publisher}
-	r.cfg.Store.Add(store.Queue, queueKey(s.id, msg.id), func() ([]byte, error) { return json.Marshal(rec) })
+	r.cfg.Store.Add(Queue, queueKey(s.id, msg.id), func() ([]byte, error) { return json.Marshal(rec) })
 	msg.batch = r.barrier()
 }
 
 // deleteEntry deletes a queue entry, and its message if it is the message's last entry.
 func (r *Router) deleteEntry(s *session, e *entry) {
-	r.cfg.Store.Remove(store.Queue, queueKey(s.id, e.msg.id))
+	r.cfg.Store.Remove(Queue, queueKey(s.id, e.msg.id))
 	e.msg.storedRefs--
 	if e.msg.storedRefs == 0 {
-		r.cfg.Store.Remove(store.Messages, messageKey(e.msg.id))
+		r.cfg.Store.Remove(Messages, messageKey(e.msg.id))
 		r.written(e.msg)
 	}
 }
@@ -137,7 +136,7 @@ func (r *Router) barrier() uint64 {
 
 // readMessage returns a message from the store, which has its own lock.
 func (r *Router) readMessage(id uint64) (*Message, error) {
-	data, ok, err := r.cfg.Store.Get(store.Messages, messageKey(id))
+	data, ok, err := r.cfg.Store.Get(Messages, messageKey(id))
 	if err != nil {
 		return nil, err
 	}
@@ -162,10 +161,10 @@ func (r *Router) load() error {
 		bucket statestore.Bucket
 		load   func(key string, value []byte) error
 	}{
-		{store.Sessions, r.loadSession},
-		{store.Messages, l.loadMessage},
-		{store.Queue, func(key string, value []byte) error { return r.loadEntry(key, value, l) }},
-		{store.Retained, func(string, []byte) error { return errors.New("a former version retained it") }},
+		{Sessions, r.loadSession},
+		{Messages, l.loadMessage},
+		{Queue, func(key string, value []byte) error { return r.loadEntry(key, value, l) }},
+		{Retained, func(string, []byte) error { return errors.New("a former version retained it") }},
 	} {
 		skip := func(key string, value []byte) error {
 			if err := step.load(key, value); err != nil {
@@ -181,7 +180,7 @@ func (r *Router) load() error {
 	for id, msg := range l.messages {
 		r.lastID = max(r.lastID, id)
 		if msg != nil && msg.refs == 0 {
-			r.cfg.Store.Delete(store.Messages, messageKey(id))
+			r.cfg.Store.Delete(Messages, messageKey(id))
 		}
 	}
 	for s := range l.broken {
@@ -233,7 +232,7 @@ func (r *Router) loadEntry(key string, value []byte, l loaded) error {
 	msg, known := l.messages[id]
 	r.lastID = max(r.lastID, id) // an entry without a message is not to become that of a later one
 	if !ok || s == nil || !known {
-		r.cfg.Store.Delete(store.Queue, key)
+		r.cfg.Store.Delete(Queue, key)
 		return nil
 	}
 	var rec entryRecord

@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/workwire/workwire/broker/session"
-	"github.com/workwire/workwire/broker/store"
 	"github.com/workwire/workwire/test/kit"
 )
 
@@ -87,7 +86,7 @@ func TestTotalLimitAtStart(t *testing.T) {
 	publish(t, p, "small", "x", nil)
 	commit()
 	kit.NoError(t, st.Close())
-	st, err := store.Open(store.Config{Path: path})
+	st, err := session.OpenStore(path, nil, nil)
 	kit.NoError(t, err)
 	defer func() { _ = st.Close() }()
 	router, err = session.New(session.Config{Store: st, Limits: session.Limits{MaxQueuedMessages: 1000, MaxQueuedBytes: 1 << 20, MaxTotalBytes: 5000}, ReceiveMaximum: 10})
