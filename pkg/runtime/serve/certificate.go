@@ -1,48 +1,25 @@
 package serve
 
 import (
-	"crypto/sha256"
-	"crypto/subtle"
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"net/http"
-	"os"
-	"strings"
+	"net"
 	"sync"
 
 	"github.com/workwire/workwire/pkg/runtime/filestamp"
 )
 
-// token is the bearer token in a file. The file is read for each request, so that a new token is
-// accepted at once; requests are rare.
-type token struct{ file string }
-
-func (t *token) read() (string, error) {
-	data, err := os.ReadFile(t.file)
-	if err != nil {
-		return "", fmt.Errorf("read the listener's token (--listen-token-file): %w", err)
+// secured returns a listener that serves TLS with the certificate and the key of the files, which are
+// reloaded when they change. It returns an error if they cannot be used.
+func secured(listener net.Listener, certFile, keyFile string) (net.Listener, error) {
+	files := &certificate{certFile: certFile, keyFile: keyFile}
+	if _, err := files.get(nil); err != nil {
+		return nil, err
 	}
-	value := strings.TrimSpace(string(data))
-	if value == "" {
-		return "", fmt.Errorf("the listener's token file %s (--listen-token-file) is empty", t.file)
-	}
-	return value, nil
-}
-
-// presentedBy reports whether r carries the token. It compares digests, so that the time does not
-// reveal the token or its length.
-func (t *token) presentedBy(r *http.Request) (bool, error) {
-	scheme, presented, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	if !strings.EqualFold(scheme, "Bearer") {
-		return false, nil
-	}
-	value, err := t.read()
-	if err != nil {
-		return false, err
-	}
-	want, got := sha256.Sum256([]byte(value)), sha256.Sum256([]byte(strings.TrimSpace(presented)))
-	return subtle.ConstantTimeCompare(want[:], got[:]) == 1, nil
+	return tls.NewListener(listener, &tls.Config{
+		MinVersion: tls.VersionTLS12, GetCertificate: files.get, NextProtos: []string{"http/1.1"},
+	}), nil
 }
 
 // certificate is a certificate and its key in two files, which are reloaded when they change.
