@@ -1,8 +1,8 @@
 // Command testrun runs `go test -json` commands, shows one line for each package that ends, the output of
 // what failed, and last what failed, how many tests passed, and which were left out for want of which
-// program. Commands run one after another; those after "beside" run beside those before it, until "then":
+// program. Commands run one after another; those after "beside" run beside those before it:
 //
-//	go run ./hack/testrun 'go test -json ./...' beside 'go test -C test/bench -json ./...' then 'go test -json -soak ./test/faults'
+//	go run ./hack/testrun 'go test -json ./...' beside 'go test -C test/bench -json ./...'
 //
 // A few tests that fail run once more, each alone. Those that pass then are named in the last line: they
 // depend on how busy the machine is, which is a defect to mend, and fail nobody's work until then.
@@ -34,7 +34,7 @@ const quiet = 20 * time.Second
 
 func main() {
 	if len(os.Args) < 2 {
-		fmt.Fprintln(os.Stderr, "usage: testrun 'GO TEST -JSON COMMAND'... [beside COMMAND...] [then COMMAND...]")
+		fmt.Fprintln(os.Stderr, "usage: testrun 'GO TEST -JSON COMMAND'... [beside COMMAND...]")
 		os.Exit(2)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
@@ -55,19 +55,17 @@ func start(ctx context.Context, written []string) <-chan event {
 	events := make(chan event)
 	go func() {
 		defer close(events)
-		for _, phase := range split(written, "then") {
-			var lanes sync.WaitGroup
-			for _, commands := range split(phase, "beside") {
-				lanes.Go(func() {
-					for _, command := range commands {
-						if ctx.Err() == nil {
-							run(ctx, command, events)
-						}
+		var lanes sync.WaitGroup
+		for _, commands := range split(written, "beside") {
+			lanes.Go(func() {
+				for _, command := range commands {
+					if ctx.Err() == nil {
+						run(ctx, command, events)
 					}
-				})
-			}
-			lanes.Wait()
+				}
+			})
 		}
+		lanes.Wait()
 	}()
 	return events
 }
@@ -85,8 +83,8 @@ func split(words []string, separator string) (parts [][]string) {
 
 // event is a line of `go test -json` (`go doc test2json`), or the end of a command.
 type event struct {
-	Action, Package, ImportPath, Test, Output, FailedBuild string
-	Elapsed                                                float64 // seconds
+	Action, Package, Test, Output string
+	Elapsed                       float64 // seconds
 
 	command string // that printed it
 	failed  string // how the command failed
