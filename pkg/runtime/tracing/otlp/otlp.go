@@ -25,6 +25,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/spf13/pflag"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
@@ -33,6 +34,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	semconv "go.opentelemetry.io/otel/semconv/v1.41.0"
 	"go.opentelemetry.io/otel/trace"
+	"golang.org/x/net/http/httpguts"
 
 	"github.com/workwire/workwire/pkg/runtime/serve"
 	"github.com/workwire/workwire/pkg/runtime/version"
@@ -147,13 +149,9 @@ func New(cfg Config) (*Exporter, error) {
 	if err != nil {
 		return nil, fmt.Errorf("export traces: %w", err)
 	}
-	watched, err := newWatched(exporter, cfg)
-	if err != nil {
-		return nil, err
-	}
 	share := sdktrace.TraceIDRatioBased(cfg.SamplingRatio)
 	return &Exporter{provider: sdktrace.NewTracerProvider(
-		sdktrace.WithBatcher(watched),
+		sdktrace.WithBatcher(newWatched(exporter, cfg)),
 		// A peer that marks each of its events for recording gets no more than the share.
 		sdktrace.WithSampler(sdktrace.ParentBased(share, sdktrace.WithRemoteParentSampled(share))),
 		sdktrace.WithResource(resource.NewWithAttributes(semconv.SchemaURL, attributes(cfg)...)),
@@ -259,18 +257,12 @@ func parseHeaders(text string) (http.Header, error) {
 		}
 		name, value, ok := strings.Cut(line, ":")
 		value = strings.TrimSpace(value)
-		if !ok || !validName(name) || strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+		if !ok || !httpguts.ValidHeaderFieldName(name) || !httpguts.ValidHeaderFieldValue(value) {
 			return nil, fmt.Errorf("line %d of the headers file is not NAME: VALUE", i+1)
 		}
 		set.Add(name, value)
 	}
 	return set, nil
-}
-
-func validName(name string) bool {
-	return name != "" && !strings.ContainsFunc(name, func(r rune) bool {
-		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '-' && r != '_'
-	})
 }
 
 // watched counts exports, and logs when they begin to fail.
@@ -281,20 +273,15 @@ type watched struct {
 	log     *slog.Logger
 }
 
-func newWatched(next sdktrace.SpanExporter, cfg Config) (*watched, error) {
-	w := &watched{SpanExporter: next, log: cfg.Logger, spans: prometheus.NewCounterVec(prometheus.CounterOpts{
+func newWatched(next sdktrace.SpanExporter, cfg Config) *watched {
+	w := &watched{SpanExporter: next, log: cfg.Logger, spans: promauto.With(cfg.Registerer).NewCounterVec(prometheus.CounterOpts{
 		Namespace: "workwire", Subsystem: "tracing", Name: "spans_total",
 		Help: "Spans sent to the collector, by result: ok or failed (they are lost).",
 	}, []string{"result"})}
 	for _, result := range []string{"ok", "failed"} {
 		w.spans.WithLabelValues(result)
 	}
-	if cfg.Registerer != nil {
-		if err := cfg.Registerer.Register(w.spans); err != nil {
-			return nil, fmt.Errorf("register the metrics of tracing: %w", err)
-		}
-	}
-	return w, nil
+	return w
 }
 
 // ExportSpans implements [sdktrace.SpanExporter]. It returns no error, which OpenTelemetry would print.
