@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -40,6 +41,11 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
+// verbs are the verbs of HTTP methods, for one object.
+var verbs = map[string]string{
+	http.MethodGet: "get", http.MethodHead: "get", http.MethodPost: "create", http.MethodPut: "update", http.MethodPatch: "patch", http.MethodDelete: "delete",
+}
+
 // Describe returns the verb of a request to an API server (get, list, watch, create, update, patch,
 // delete, deletecollection, else the HTTP method) and its resource/subresource, such as
 // "manifestworks/status". For a path that is not a resource, it returns "other". Both have a
@@ -61,29 +67,14 @@ func Describe(request *http.Request) (verb, resource string) {
 	if len(parts) > 2 {
 		resource += "/" + parts[2]
 	}
-	switch request.Method {
-	case http.MethodGet, http.MethodHead:
-		switch {
-		case isWatch(request):
-			verb = "watch"
-		case named:
-			verb = "get"
-		default:
-			verb = "list"
-		}
-	case http.MethodPost:
-		verb = "create"
-	case http.MethodPut:
-		verb = "update"
-	case http.MethodPatch:
-		verb = "patch"
-	case http.MethodDelete:
-		verb = "delete"
-		if !named {
-			verb = "deletecollection"
-		}
-	default:
-		verb = strings.ToLower(request.Method)
+	verb = cmp.Or(verbs[request.Method], strings.ToLower(request.Method))
+	switch {
+	case verb == "get" && isWatch(request):
+		verb = "watch"
+	case verb == "get" && !named:
+		verb = "list"
+	case verb == "delete" && !named:
+		verb = "deletecollection"
 	}
 	return verb, resource
 }
