@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/http/pprof"
 	"runtime"
-	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -45,8 +44,6 @@ type Config struct {
 	Options Options
 	// Registry is served at /metrics; default [NewRegistry].
 	Registry *prometheus.Registry
-	// Live are the checks of /healthz, all of which must pass.
-	Live []Check
 	// Ready are the checks of /readyz, all of which must pass.
 	Ready []Check
 	// Logger receives errors of requests; default slog.Default().
@@ -63,7 +60,7 @@ type Server struct {
 // New returns a server that is not running. It reports every fault of cfg at once.
 func New(cfg Config) (*Server, error) {
 	errs := cfg.Options.Validate()
-	for _, check := range slices.Concat(cfg.Live, cfg.Ready) {
+	for _, check := range cfg.Ready {
 		if check.Name == "" || check.Func == nil {
 			errs = append(errs, fmt.Errorf("serve: health check %q: name and function are required", check.Name))
 		}
@@ -163,7 +160,7 @@ func (s *Server) handler() (http.Handler, error) {
 	mux.Handle("GET /metrics", guarded(promhttp.HandlerFor(s.cfg.Registry, promhttp.HandlerOpts{
 		ErrorLog: slog.NewLogLogger(s.cfg.Logger.Handler(), slog.LevelError),
 	})))
-	mux.Handle("GET /healthz", health("healthz", s.cfg.Live, authorized))
+	mux.Handle("GET /healthz", health("healthz", nil, authorized))
 	mux.Handle("GET /readyz", health("readyz", s.cfg.Ready, authorized))
 	if s.cfg.Options.Profiling {
 		mux.Handle("/debug/pprof/", guarded(http.HandlerFunc(pprof.Index)))

@@ -110,8 +110,6 @@ type Config struct {
 	Options
 	// Service is the name of the program in traces; required.
 	Service string
-	// Instance tells replicas apart; default the host's name.
-	Instance string
 	// Registerer gets the metric workwire_tracing_spans_total; default none.
 	Registerer prometheus.Registerer
 	// Logger gets a warning when exports begin to fail, without headers; default slog.Default().
@@ -128,9 +126,6 @@ func New(cfg Config) (*Exporter, error) {
 		return nil, nil
 	}
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
-	if cfg.Instance == "" {
-		cfg.Instance, _ = os.Hostname()
-	}
 	client, err := newHTTPClient(cfg)
 	if err != nil {
 		return nil, err
@@ -154,13 +149,14 @@ func New(cfg Config) (*Exporter, error) {
 		sdktrace.WithBatcher(newWatched(exporter, cfg)),
 		// A peer that marks each of its events for recording gets no more than the share.
 		sdktrace.WithSampler(sdktrace.ParentBased(share, sdktrace.WithRemoteParentSampled(share))),
-		sdktrace.WithResource(resource.NewWithAttributes(semconv.SchemaURL, attributes(cfg)...)),
+		sdktrace.WithResource(resource.NewWithAttributes(semconv.SchemaURL, attributes(cfg.Service)...)),
 	)}, nil
 }
 
-func attributes(cfg Config) []attribute.KeyValue {
+func attributes(service string) []attribute.KeyValue {
+	host, _ := os.Hostname() // tells replicas apart
 	return []attribute.KeyValue{
-		semconv.ServiceName(cfg.Service), semconv.ServiceNamespace("workwire"), semconv.ServiceVersion(version.Version), semconv.ServiceInstanceID(cfg.Instance),
+		semconv.ServiceName(service), semconv.ServiceNamespace("workwire"), semconv.ServiceVersion(version.Version), semconv.ServiceInstanceID(host),
 	}
 }
 
