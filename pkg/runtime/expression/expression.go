@@ -17,6 +17,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
+	"time"
 
 	"github.com/google/cel-go/cel"
 	"github.com/google/cel-go/common/ast"
@@ -148,4 +150,30 @@ func (p *Program) Run(ctx context.Context, variables map[string]any, budget uint
 		cost = max(cost, p.limit) // a call that the guard refused is not counted
 	}
 	return value, cost, err
+}
+
+// Until returns a context for [Program.Run] that ends at a time, without a timer.
+func Until(ctx context.Context, end time.Time) context.Context { return until{ctx, end} }
+
+// until is what Until returns. It has no channel that closes.
+type until struct {
+	context.Context //nolint:containedctx // it is a context
+	end             time.Time
+}
+
+// Err makes it a [context.Context].
+func (u until) Err() error {
+	if time.Now().After(u.end) {
+		return context.DeadlineExceeded
+	}
+	return u.Context.Err()
+}
+
+// maxFault is the maximum length in bytes of what Fault returns.
+const maxFault = 256
+
+// Fault returns what of the text of a failed evaluation is shown: its first line, 256 bytes of it at most.
+func Fault(text string) string {
+	text, _, _ = strings.Cut(text, "\n")
+	return strings.ToValidUTF8(text[:min(len(text), maxFault)], "")
 }

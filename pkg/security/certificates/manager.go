@@ -1,6 +1,7 @@
 package certificates
 
 import (
+	"bytes"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -264,4 +265,18 @@ func readInstalled(dir string) installed {
 	}
 	pair, err := tls.LoadX509KeyPair(filepath.Join(dir, certFile), filepath.Join(dir, keyFile))
 	return installed{cert: pair.Leaf, err: err}
+}
+
+// update replaces a file if its content differs.
+func update(dir string, f files.File) (changed bool, err error) {
+	data, err := os.ReadFile(filepath.Join(dir, f.Name))
+	if err == nil && bytes.Equal(data, f.Data) {
+		return false, nil
+	}
+	return true, files.Replace(dir, f)
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return !errors.Is(err, os.ErrNotExist)
 }
