@@ -47,8 +47,6 @@ const (
 	exportTimeout = 10 * time.Second
 	// flushTimeout limits the last export of a command that ends.
 	flushTimeout = 5 * time.Second
-	// maxHeadersFile is the size limit of the file with headers, in bytes.
-	maxHeadersFile = 64 << 10
 )
 
 // Options are set by flags.
@@ -229,13 +227,6 @@ func (h *headers) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // readHeaders reads a file of headers.
 func readHeaders(file string) (http.Header, error) {
-	info, err := os.Stat(file)
-	if err != nil {
-		return nil, fmt.Errorf("read the headers for the collector: %w", err)
-	}
-	if info.Size() > maxHeadersFile {
-		return nil, fmt.Errorf("the headers file %s has more than %d bytes", file, maxHeadersFile)
-	}
 	data, err := os.ReadFile(file)
 	if err != nil {
 		return nil, fmt.Errorf("read the headers for the collector: %w", err)
