@@ -97,10 +97,8 @@ func (b *Broker) Run(ctx context.Context) (err error) {
 		}
 		b.addrs = append(b.addrs, l.socket.Addr().String())
 	}
-	operations := b.newOperations(res, s)
-	sampled := &collector{router: res.router, traffic: &s.traffic, store: res.store, limiter: limiter, reloader: operations.reloader, draining: &s.draining,
-		certificates: s.tlsFiles}
-	registry.MustRegister(sampled)
+	operations := newOperations(s)
+	registry.MustRegister(&collector{server: s, store: res.store, reloader: operations.reloader})
 	handler, err := b.handler(promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), operations.reloader.status)
 	if err != nil {
 		return fmt.Errorf("start the broker: %w", err)

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime/debug"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -134,7 +135,7 @@ func (c *client) authenticate(ctx context.Context, pk *packet.Connect) error {
 	if elsewhere := c.server.draining.Load(); elsewhere != nil {
 		return elsewhere
 	}
-	if pk.Will != nil && (c.id.Role == acl.Joiner || !c.mayPublish(pk.Will.Message.Topic)) {
+	if pk.Will != nil && (c.id.Role == acl.Joiner || !acl.Allow(c.id, acl.Publish, pk.Will.Message.Topic)) {
 		c.server.counters.denied(acl.Publish)
 		return &packet.Error{Code: packet.NotAuthorized, Text: "not authorized: " + c.id.String() + " may not publish to the topic of its will, " + truncate(pk.Will.Message.Topic)}
 	}
@@ -151,11 +152,6 @@ func (c *client) identify(ctx context.Context, pk *packet.Connect) (login, error
 		return c.server.auth.byCertificate(c.certs[0], c.authorities)
 	}
 	return login{}, errAnonymous
-}
-
-// mayPublish reports whether the client may publish to topic.
-func (c *client) mayPublish(topic string) bool {
-	return packet.ValidTopic(topic) && acl.Allow(c.id, acl.Publish, topic)
 }
 
 // refuse answers a CONNECT that is not accepted. pk is nil if there is none.
@@ -334,9 +330,9 @@ func (c *client) handle(h packet.Header, body []byte, owned bool) error {
 	case packet.TypePublish:
 		return c.publish(h, body, owned)
 	case packet.TypePuback:
-		ack, err := packet.DecodePuback(body)
+		id, code, err := packet.DecodePuback(body)
 		if err == nil {
-			c.sess.Ack(ack.ID, ack.Code)
+			c.sess.Ack(id, code)
 		}
 		return err
 	case packet.TypeSubscribe:
@@ -361,7 +357,7 @@ func (c *client) publish(h packet.Header, body []byte, owned bool) error {
 		return err
 	}
 	c.role.messages.Inc()
-	if !c.mayPublish(m.Topic) {
+	if !acl.Allow(c.id, acl.Publish, m.Topic) {
 		c.server.counters.denied(acl.Publish)
 		c.audit("publish", accessDenied, "message refused, not authorized", "topic", truncate(m.Topic), "qos", m.QoS)
 		if m.QoS > 0 {
@@ -422,7 +418,7 @@ func (c *client) subscribe(body []byte) error {
 	case <-c.server.stopping:
 		return errLeft // the subscriptions may not become durable
 	}
-	return c.answer(packet.AppendSuback(nil, pk.ID, codes))
+	return c.answer(packet.AppendSubscribeAck(nil, packet.TypeSuback, pk.ID, codes))
 }
 
 // subscribeTo adds one subscription and returns its reason code.
@@ -457,7 +453,7 @@ func (c *client) unsubscribe(body []byte) error {
 			codes[i] = packet.NoSubscription
 		}
 	}
-	return c.answer(packet.AppendUnsuback(nil, pk.ID, codes))
+	return c.answer(packet.AppendSubscribeAck(nil, packet.TypeUnsuback, pk.ID, codes))
 }
 
 // leave handles a DISCONNECT. Its error says so, or what is wrong with it.
@@ -508,7 +504,7 @@ func (c *client) close() {
 func (c *client) contain() {
 	if fault := recover(); fault != nil {
 		c.server.counters.panics.Inc()
-		c.server.logger.Error("serving a client failed, its connection ends", "session", c.sessionID, "remote", c.remote, "panic", fmt.Sprint(fault), "stack", stack())
+		c.server.logger.Error("serving a client failed, its connection ends", "session", c.sessionID, "remote", c.remote, "panic", fmt.Sprint(fault), "stack", string(debug.Stack()))
 		c.disconnect(errFault)
 	}
 }

@@ -45,10 +45,7 @@ type listener struct {
 
 // listen opens the socket of a listener.
 func listen(cfg Listener, sent *revocations, logger *slog.Logger) (*listener, error) {
-	proxies, err := cfg.proxies()
-	if err != nil {
-		return nil, fmt.Errorf("listener %s: %w", cfg.Address, err)
-	}
+	proxies, _ := cfg.proxies() // validated by New
 	l := &listener{id: cfg.Address, path: cfg.WebSocketPath, proxies: proxies, logger: logger, conns: map[net.Conn]struct{}{}, done: make(chan struct{})}
 	if cfg.TLS != nil {
 		files, err := newTLSFiles(*cfg.TLS, sent, logger)

@@ -2,14 +2,12 @@ package broker
 
 import (
 	"errors"
-	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/workwire/workwire/broker/acl"
 	"github.com/workwire/workwire/broker/limits"
-	"github.com/workwire/workwire/broker/packet"
 	"github.com/workwire/workwire/broker/session"
 	"github.com/workwire/workwire/pkg/runtime/statestore"
 )
@@ -78,15 +76,9 @@ func (c *counters) authFailed(err error) {
 
 // collector collects the metrics that the router and the connections count.
 type collector struct {
-	router  *session.Router
-	traffic *traffic
-	store   *statestore.Store // nil without a data directory
-
-	limiter  *limits.Limiter
+	*server
+	store    *statestore.Store // nil without a data directory
 	reloader *reloader
-	draining *atomic.Pointer[packet.Error]
-
-	certificates []*tlsFiles // of the listeners
 }
 
 // Describe implements [prometheus.Collector].
@@ -106,7 +98,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	collect(gauge, "queued_bytes", "Current size of the messages in session queues in bytes.", float64(stats.QueuedBytes))
 	collect(gauge, "total_bytes", "What all session queues count against maxTotalBytes.", float64(stats.TotalBytes))
 	collect(gauge, "max_total_bytes", "The limit maxTotalBytes of the configuration.", float64(stats.MaxTotalBytes))
-	if cert := firstToExpire(c.certificates); cert != nil {
+	if cert := firstToExpire(c.tlsFiles); cert != nil {
 		collect(gauge, "certificate_expiry_timestamp_seconds",
 			"When the first of the listeners' certificates expires, in seconds since 1970; absent without one.", float64(cert.NotAfter.Unix()))
 		collect(gauge, "certificate_start_timestamp_seconds", "From when that certificate is valid, in seconds since 1970; absent without one.", float64(cert.NotBefore.Unix()))

@@ -12,22 +12,21 @@ type operations struct {
 	server   *server
 }
 
-func (b *Broker) newOperations(res *resources, s *server) *operations {
-	s.drain(b.cfg.Drain)
-	o := &operations{
+func newOperations(s *server) *operations {
+	s.drain(s.cfg.Drain)
+	return &operations{
 		server:  s,
-		revoker: &revoker{auth: s.auth, router: res.router, tls: s.tlsFiles, logger: b.cfg.Logger},
-		reloader: newReloader(b.cfg, func(next Config) error {
+		revoker: &revoker{server: s},
+		reloader: newReloader(s.cfg, func(next Config) error {
 			if err := s.auth.configure(next); err != nil {
 				return err
 			}
 			s.limiter.Configure(next.Limits)
-			res.router.SetLimits(next.sessionLimits())
+			s.router.SetLimits(next.sessionLimits())
 			s.drain(next.Drain)
 			return nil
 		}),
 	}
-	return o
 }
 
 // check takes up what has changed. Call it each second.

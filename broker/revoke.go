@@ -1,12 +1,9 @@
 package broker
 
 import (
-	"log/slog"
 	"maps"
 	"slices"
 	"time"
-
-	"github.com/workwire/workwire/broker/session"
 )
 
 // expiryInterval is how often the sessions of absent clients are checked for expired certificates.
@@ -15,10 +12,7 @@ const expiryInterval = time.Minute
 // revoker ends the sessions of clients whose certificate or password is no longer accepted. One
 // goroutine calls check.
 type revoker struct {
-	auth   *authenticator
-	router *session.Router
-	tls    []*tlsFiles
-	logger *slog.Logger
+	server *server
 
 	users    map[string]userState // of the last check
 	accounts *accounts
@@ -30,11 +24,11 @@ type revoker struct {
 // changed, or a minute has passed.
 // It reads the times of the password files; only if it ends sessions, it visits all of them.
 func (r *revoker) check(now time.Time) {
-	accounts := r.auth.accounts.Load()
+	accounts := r.server.auth.accounts.Load()
 	users := accounts.states()
 	var states []*tlsState
 	v := validity{now: now, users: users, mapped: accounts.certs}
-	for _, files := range r.tls {
+	for _, files := range r.server.tlsFiles {
 		state := files.current()
 		states, v.revoked, v.authorities = append(states, state), append(v.revoked, state.ended), append(v.authorities, state.authorities)
 	}
@@ -42,7 +36,7 @@ func (r *revoker) check(now time.Time) {
 		return
 	}
 	r.users, r.accounts, r.states, r.checked = users, accounts, states, now
-	if n := r.router.Revoke(v.ended); n > 0 {
-		r.logger.Warn("sessions ended, their certificates or passwords are no longer accepted", "sessions", n)
+	if n := r.server.router.Revoke(v.ended); n > 0 {
+		r.server.logger.Warn("sessions ended, their certificates or passwords are no longer accepted", "sessions", n)
 	}
 }

@@ -2,7 +2,6 @@ package broker
 
 import (
 	"log/slog"
-	"runtime/debug"
 	"sync"
 	"time"
 
@@ -191,5 +190,3 @@ func (c *client) reasonText(code byte) string {
 	}
 	return ""
 }
-
-func stack() string { return string(debug.Stack()) }

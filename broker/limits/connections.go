@@ -78,9 +78,6 @@ func (c *Connection) Address() string { return c.address }
 
 // addressOf returns the key of a remote address.
 func addressOf(remote net.Addr) string {
-	if remote == nil {
-		return ""
-	}
 	at, err := netip.ParseAddrPort(remote.String())
 	if err != nil {
 		return remote.Network()
@@ -196,16 +193,13 @@ func (l *Limiter) enterPending(c *Connection) {
 }
 
 // Idle says that the broker waits for the client from now on: while it does, another connection may take
-// the place of this one. A new connection is idle. After LogIn, Idle and Busy have no effect, as on nil.
+// the place of this one. A new connection is idle. After LogIn, Idle and Busy have no effect.
 func (c *Connection) Idle() { c.setBusy(false) }
 
 // Busy says that the client waits for the broker from now on.
 func (c *Connection) Busy() { c.setBusy(true) }
 
 func (c *Connection) setBusy(busy bool) {
-	if c == nil {
-		return
-	}
 	c.limiter.mu.Lock()
 	defer c.limiter.mu.Unlock()
 	if c.pending == nil || c.busy == busy {
@@ -252,11 +246,8 @@ func (c *Connection) LogIn(id acl.Identity) error {
 	return nil
 }
 
-// Close ends the count of the connection. It may be called more than once, and on nil.
+// Close ends the count of the connection. It may be called more than once.
 func (c *Connection) Close() {
-	if c == nil {
-		return
-	}
 	l := c.limiter
 	l.mu.Lock()
 	defer l.mu.Unlock()

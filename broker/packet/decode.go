@@ -18,8 +18,7 @@ type Connect struct {
 	Username    string
 	Password    []byte
 	Will        *session.Will
-	AuthMethod  string // "" unless HasAuthMethod
-	HasAuth     bool
+	HasAuth     bool // it wants to authenticate by a method
 
 	SessionExpiry     uint32
 	ReceiveMaximum    uint16 // 0: not set
@@ -52,7 +51,7 @@ func DecodeConnect(body []byte) (*Connect, error) {
 	out.ReceiveMaximum = uint16(p.number[propReceiveMaximum])
 	out.MaximumPacketSize = p.number[propMaximumPacketSize]
 	out.NoProblemInfo = p.set.has(propRequestProblemInfo) && p.number[propRequestProblemInfo] == 0
-	out.AuthMethod, out.HasAuth = p.auth, p.set.has(propAuthMethod)
+	out.HasAuth = p.set.has(propAuthMethod)
 	if p.set.has(propAuthData) && !out.HasAuth {
 		c.fail(violation("authentication data without a method"))
 	}
@@ -148,26 +147,21 @@ func publishHead(flags byte, body []byte) int {
 	return len(body)
 }
 
-// Puback is a PUBACK packet.
-type Puback struct {
-	ID   uint16
-	Code byte
-}
-
-// DecodePuback decodes a PUBACK without its fixed header. The error is of type [*Error].
-func DecodePuback(body []byte) (Puback, error) {
+// DecodePuback decodes a PUBACK without its fixed header, and returns the packet identifier and the reason code. The error
+// is of type [*Error].
+func DecodePuback(body []byte) (id uint16, code byte, err error) {
 	c := &cursor{s: string(body)}
-	out := Puback{ID: c.id()}
+	id = c.id()
 	if c.s != "" {
-		out.Code = c.byte()
-		if c.err == nil && !slices.Contains(pubackCodes, out.Code) {
+		code = c.byte()
+		if c.err == nil && !slices.Contains(pubackCodes, code) {
 			c.fail(violation("a reason code that a PUBACK cannot have"))
 		}
 	}
 	if c.s != "" {
 		c.properties(pubackProperties)
 	}
-	return out, c.end()
+	return id, code, c.end()
 }
 
 var pubackCodes = []byte{Success, NoMatchingSubs, Unspecified, ImplementationError, NotAuthorized, BadTopicName, PacketIDInUse, QuotaExceeded, BadPayloadFormat}

@@ -123,17 +123,8 @@ func AppendPuback(buf []byte, id uint16, code byte, text string) []byte {
 	return append(appendVarint(append(appendUint16(buf, id), code), len(props)), props...)
 }
 
-// AppendSuback appends a SUBACK to buf.
-func AppendSuback(buf []byte, id uint16, codes []byte) []byte {
-	return appendSubscribeAck(buf, TypeSuback, id, codes)
-}
-
-// AppendUnsuback appends an UNSUBACK to buf.
-func AppendUnsuback(buf []byte, id uint16, codes []byte) []byte {
-	return appendSubscribeAck(buf, TypeUnsuback, id, codes)
-}
-
-func appendSubscribeAck(buf []byte, t Type, id uint16, codes []byte) []byte {
+// AppendSubscribeAck appends a SUBACK or an UNSUBACK to buf.
+func AppendSubscribeAck(buf []byte, t Type, id uint16, codes []byte) []byte {
 	buf = appendUint16(appendHeader(buf, byte(t)<<4, 3+len(codes)), id)
 	return append(append(buf, 0), codes...)
 }

@@ -80,7 +80,8 @@ func decode(data []byte) (any, error) {
 		m, id, expiry, err := DecodePublish(h.Flags(), body)
 		return publish{m, id, expiry}, err
 	case TypePuback:
-		return DecodePuback(body)
+		id, code, err := DecodePuback(body)
+		return puback{id, code}, err
 	case TypeSubscribe:
 		return DecodeSubscribe(body)
 	case TypeUnsubscribe:
@@ -89,6 +90,12 @@ func decode(data []byte) (any, error) {
 		return DecodeDisconnect(body)
 	}
 	return nil, nil
+}
+
+// puback is what DecodePuback returns.
+type puback struct {
+	ID   uint16
+	Code byte
 }
 
 type publish struct {
@@ -194,7 +201,7 @@ func TestDecode(t *testing.T) {
 		}}, Subscribe{ID: 3, Subscriptions: []session.Subscription{{Filter: "a/+", QoS: 1, NoLocal: true}, {Filter: "#"}}}},
 		{&packets.Unsubscribe{PacketID: 4, Properties: &packets.Properties{}, Topics: []string{"a", "b"}},
 			Subscribe{ID: 4, Subscriptions: []session.Subscription{{Filter: "a"}, {Filter: "b"}}}},
-		{&packets.Puback{PacketID: 5, ReasonCode: 0x97, Properties: &packets.Properties{ReasonString: "full"}}, Puback{5, 0x97}},
+		{&packets.Puback{PacketID: 5, ReasonCode: 0x97, Properties: &packets.Properties{ReasonString: "full"}}, puback{5, 0x97}},
 		{&packets.Disconnect{ReasonCode: 4, Properties: &packets.Properties{SessionExpiryInterval: &hour}}, Disconnect{4, &hour}},
 	} {
 		var data bytes.Buffer
@@ -210,9 +217,9 @@ func TestDecode(t *testing.T) {
 			t.Errorf("DISCONNECT %x: %+v, %v", body, got, err)
 		}
 	}
-	for body, want := range map[string]Puback{"\x00\x01": {1, 0}, "\x00\x01\x10": {1, 0x10}, "\x00\x01\x00\x00": {1, 0}} {
-		if got, err := DecodePuback([]byte(body)); err != nil || got != want {
-			t.Errorf("PUBACK %x: %+v, %v", body, got, err)
+	for body, want := range map[string]puback{"\x00\x01": {1, 0}, "\x00\x01\x10": {1, 0x10}, "\x00\x01\x00\x00": {1, 0}} {
+		if id, code, err := DecodePuback([]byte(body)); err != nil || (puback{id, code}) != want {
+			t.Errorf("PUBACK %x: %d, %#x, %v", body, id, code, err)
 		}
 	}
 }
@@ -254,11 +261,11 @@ func TestEncode(t *testing.T) {
 			c := p.(*packets.Puback)
 			return c.PacketID == 300 && c.ReasonCode == 0x97 && c.Properties.ReasonString == "full"
 		}},
-		{AppendSuback(nil, 3, []byte{1, 0x87}), func(p packets.Packet) bool {
+		{AppendSubscribeAck(nil, TypeSuback, 3, []byte{1, 0x87}), func(p packets.Packet) bool {
 			c := p.(*packets.Suback)
 			return c.PacketID == 3 && bytes.Equal(c.Reasons, []byte{1, 0x87})
 		}},
-		{AppendUnsuback(nil, 3, []byte{0, 0x11}), func(p packets.Packet) bool {
+		{AppendSubscribeAck(nil, TypeUnsuback, 3, []byte{0, 0x11}), func(p packets.Packet) bool {
 			c := p.(*packets.Unsuback)
 			return c.PacketID == 3 && bytes.Equal(c.Reasons, []byte{0, 0x11})
 		}},

@@ -64,7 +64,6 @@ type properties struct {
 	set     propertySet // those that are present
 	number  [propMaximumPacketSize + 1]uint32
 	message session.Message // the properties that are forwarded
-	auth    string          // the authentication method
 }
 
 // properties reads the length of properties and as many bytes of them, of which each must be in
@@ -117,12 +116,10 @@ func (c *cursor) property(p *properties, allowed propertySet) {
 		}
 	case propCorrelationData:
 		p.message.CorrelationData = []byte(c.binary())
-	case propAuthMethod:
-		p.auth = c.text()
+	case propAuthMethod, propReasonString:
+		c.text()
 	case propAuthData:
 		c.binary()
-	case propReasonString:
-		c.text()
 	}
 	p.checkZero(c, id)
 }

@@ -2,10 +2,10 @@ package packet
 
 import "strings"
 
-// Limits of topic names and topic filters. The longest topic of the protocol has five levels, and a
-// shared subscription to it seven.
+// Limits of topic filters. The longest topic of the protocol has five levels, and a
+// shared subscription to it seven. Package acl limits topic names.
 const (
-	MaxTopic  = 512 // bytes
+	maxFilter = 512 // bytes
 	maxLevels = 16
 )
 
@@ -14,7 +14,7 @@ func validName(s string) bool { return s != "" && !strings.ContainsAny(s, "+#") 
 
 // ValidFilter reports whether a filter is valid, and within the limits of length and levels.
 func ValidFilter(filter string) bool {
-	if len(filter) > MaxTopic || strings.Count(filter, "/") >= maxLevels {
+	if len(filter) > maxFilter || strings.Count(filter, "/") >= maxLevels {
 		return false
 	}
 	if rest, shared := strings.CutPrefix(filter, "$share/"); shared {
@@ -39,9 +39,4 @@ func ValidFilter(filter string) bool {
 		}
 		filter = rest
 	}
-}
-
-// ValidTopic reports whether a topic name is within the limits of length and levels.
-func ValidTopic(topic string) bool {
-	return len(topic) <= MaxTopic && strings.Count(topic, "/") < maxLevels
 }

@@ -3,7 +3,6 @@ package session
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -59,18 +58,6 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-func (c Config) validate() error {
-	var errs []error
-	for name, value := range map[string]int64{
-		"MaxQueuedMessages": int64(c.MaxQueuedMessages), "MaxQueuedBytes": c.MaxQueuedBytes, "ReceiveMaximum": int64(c.ReceiveMaximum),
-	} {
-		if value < 1 {
-			errs = append(errs, fmt.Errorf("%s must be at least 1, got %d", name, value))
-		}
-	}
-	return errors.Join(errs...)
-}
-
 // Router holds all sessions and routes messages to them. It is safe for concurrent use.
 type Router struct {
 	cfg Config
@@ -97,13 +84,10 @@ type Router struct {
 	stats       Stats
 }
 
-// New returns a router with the sessions in the store. It reports every fault of cfg at once. The
+// New returns a router with the sessions in the store. It does not check cfg: package broker does. The
 // error for a store whose content cannot be read wraps [statestore.ErrDamaged]. The store's
 // OnCommit must call [Router.Committed]; nothing is durable before.
 func New(cfg Config) (*Router, error) {
-	if err := cfg.validate(); err != nil {
-		return nil, fmt.Errorf("session configuration: %w", err)
-	}
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	if cfg.Now == nil {
 		cfg.Now = time.Now
