@@ -16,43 +16,43 @@ import (
 	"github.com/workwire/workwire/pkg/workstate/condition"
 )
 
-// Entry is a work in the inbox. It is shared and immutable.
+// Entry is a work in the inbox. It is shared and immutable. Its JSON is that of [storedEntry], which adds the spec.
 type Entry struct {
 	Key
 	// Cluster of the work, from its last event.
-	Cluster wire.ClusterName
+	Cluster wire.ClusterName `json:"cluster"`
 	// Generation of Spec, or of the deletion. It is 0 if the source does not use generations, and
 	// before the first valid spec.
-	Generation wire.Generation
+	Generation wire.Generation `json:"generation,omitempty"`
 	// SourceIdentity is the identity of the source that sent Spec; empty if it has none.
-	SourceIdentity string
+	SourceIdentity string `json:"sourceIdentity,omitempty"`
 	// ContentHash is that of the event with Spec; empty if it had none.
-	ContentHash string
+	ContentHash string `json:"contentHash,omitempty"`
 	// Meta is the work's metadata for status events: name, namespace and creation time from the
 	// first event that had them, labels and annotations from the last one, the original source as a
 	// label, the data type as an annotation, and the agent's finalizer (docs/protocol.md,
 	// Extensions). kubectl's last-applied annotation is removed.
-	Meta metav1.ObjectMeta
+	Meta metav1.ObjectMeta `json:"metadata"`
 	// Spec in force. It has no manifests before the first valid spec.
-	Spec workv1.ManifestWorkSpec
+	Spec workv1.ManifestWorkSpec `json:"-"`
 	// Deleting is the time of the deletion, or nil. A deletion is never undone.
-	Deleting *metav1.Time
+	Deleting *metav1.Time `json:"deleting,omitempty"`
 	// Hold is set if the source does not know the work any more, and the agent keeps it all the
 	// same. A spec of the work or its recorded deletion ends the hold, and so does [Inbox.Release].
-	Hold *Hold
+	Hold *Hold `json:"hold,omitempty"`
 	// Refusal is set if a spec newer than Spec could not be decoded. Spec stays in force, and the
 	// work's Applied condition reports the error.
-	Refusal *Refusal
+	Refusal *Refusal `json:"refusal,omitempty"`
 	// Distrust is set if an event of the work was refused because of its signature, after which none
 	// was accepted: the reason, for condition SpecUntrusted.
-	Distrust string
+	Distrust string `json:"distrust,omitempty"`
 	// Trace is the `logtracing` extension of the last event.
-	Trace string
+	Trace string `json:"trace,omitempty"`
 	// Sealed reports whether Spec arrived sealed. It is then not in clear on disk, and no hash of it is
 	// sent to anybody.
-	Sealed bool
+	Sealed bool `json:"-"`
 	// Received is when Spec arrived, or the deletion; zero if it did before the agent started.
-	Received time.Time
+	Received time.Time `json:"-"`
 }
 
 // Refusal describes a spec that could not be decoded.

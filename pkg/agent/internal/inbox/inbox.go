@@ -47,8 +47,8 @@ import (
 // Key identifies a work on an agent. Works of different sources are distinct even if they have the
 // same UID.
 type Key struct {
-	Source wire.SourceID
-	UID    types.UID
+	Source wire.SourceID `json:"source"`
+	UID    types.UID     `json:"uid"`
 }
 
 // String returns source/uid.

@@ -5,9 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-
 	"github.com/workwire/workwire/pkg/agent/internal/store"
 	"github.com/workwire/workwire/pkg/security/sealing"
 	"github.com/workwire/workwire/pkg/wire"
@@ -15,28 +12,14 @@ import (
 
 // storedEntry is an Entry as JSON in bucket store.Specs.
 type storedEntry struct {
-	Source     wire.SourceID     `json:"source"`
-	UID        types.UID         `json:"uid"`
-	Cluster    wire.ClusterName  `json:"cluster"`
-	Generation wire.Generation   `json:"generation,omitempty"`
-	Identity   string            `json:"sourceIdentity,omitempty"`
-	Hash       string            `json:"contentHash,omitempty"`
-	Meta       metav1.ObjectMeta `json:"metadata"`
-	Bundle     *wire.Bundle      `json:"bundle,omitempty"`
-	Sealed     []byte            `json:"sealedBundle,omitempty"` // in place of Bundle, encrypted
-	Deleting   *metav1.Time      `json:"deleting,omitempty"`
-	Hold       *Hold             `json:"hold,omitempty"`
-	Refusal    *Refusal          `json:"refusal,omitempty"`
-	Distrust   string            `json:"distrust,omitempty"`
-	Trace      string            `json:"trace,omitempty"`
+	*Entry
+	Bundle *wire.Bundle `json:"bundle,omitempty"`
+	Sealed []byte       `json:"sealedBundle,omitempty"` // in place of Bundle, encrypted
 }
 
 // encode returns e as stored. A spec that arrived sealed is encrypted.
 func (e *Entry) encode(unseal *sealing.Unsealer) ([]byte, error) {
-	r := storedEntry{
-		Source: e.Source, UID: e.UID, Cluster: e.Cluster, Generation: e.Generation, Identity: e.SourceIdentity, Hash: e.ContentHash, Meta: e.Meta,
-		Deleting: e.Deleting, Hold: e.Hold, Refusal: e.Refusal, Distrust: e.Distrust, Trace: e.Trace,
-	}
+	r := storedEntry{Entry: e}
 	switch {
 	case e.HasSpec() && e.Sealed:
 		bundle, err := json.Marshal(wire.NewBundle(&e.Spec))
@@ -58,19 +41,16 @@ func (e *Entry) encode(unseal *sealing.Unsealer) ([]byte, error) {
 
 // decode reverses encode. It returns an error for entries that no event can cause.
 func decode(data []byte, unseal *sealing.Unsealer) (*Entry, error) {
-	var r storedEntry
+	e := &Entry{}
+	r := storedEntry{Entry: e}
 	if err := json.Unmarshal(data, &r); err != nil {
 		return nil, fmt.Errorf("not the JSON of a work: %w", err)
 	}
-	if r.Source == "" || r.UID == "" || r.Cluster == "" || r.Meta.Name == "" {
+	if e.Source == "" || e.UID == "" || e.Cluster == "" || e.Meta.Name == "" {
 		return nil, errors.New("source, uid, cluster and name are required")
 	}
-	if r.Generation < 0 {
+	if e.Generation < 0 {
 		return nil, errors.New("the generation is negative")
-	}
-	e := &Entry{
-		Key: Key{r.Source, r.UID}, Cluster: r.Cluster, Generation: r.Generation, SourceIdentity: r.Identity, ContentHash: r.Hash, Meta: r.Meta,
-		Deleting: r.Deleting, Hold: r.Hold, Refusal: r.Refusal, Distrust: r.Distrust, Trace: r.Trace,
 	}
 	if r.Sealed != nil {
 		bundle, err := unseal.Reveal(e.StoreKey(), r.Sealed)
