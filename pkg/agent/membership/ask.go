@@ -93,24 +93,24 @@ func (m *Membership) converse(
 ) error {
 	state := errors.New("the broker could not be reached, or refused this client; the lines before say why")
 	silent := errors.New("the hub has not answered: it does not run, or not with --join")
+	ask := func() {
+		if err := send(request); err != nil {
+			state = fmt.Errorf("send the request: %w", err)
+		}
+	}
 	repeat := time.NewTicker(m.cfg.Patience / 2)
 	defer repeat.Stop()
 	for {
 		select {
 		case <-repeat.C:
-			if state != silent { //nolint:errorlint // this one
-				continue
-			}
-			if err := send(request); err != nil {
-				state = fmt.Errorf("send the request: %w", err)
+			if state == silent { //nolint:errorlint // this one
+				ask()
 			}
 		case <-ctx.Done():
 			return state
 		case <-connected:
 			state = silent
-			if err := send(request); err != nil {
-				state = fmt.Errorf("send the request: %w", err)
-			}
+			ask()
 		case message := <-answers:
 			answer, err := m.readAnswer(message, request)
 			switch {
@@ -119,9 +119,7 @@ func (m *Membership) converse(
 				m.cfg.Logger.Warn("an answer does not count", "error", err)
 			case answer.Reason == enrolment.Challenged && len(request.Challenge) == 0:
 				request.Challenge = answer.Challenge
-				if err := send(request); err != nil {
-					state = fmt.Errorf("send the request: %w", err)
-				}
+				ask()
 			case answer.Reason == enrolment.WaitForApproval:
 				state = &Refusal{answer.Reason, answer.Message}
 				m.setStatus(state)

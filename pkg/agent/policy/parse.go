@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -76,7 +77,4 @@ func (p *Policy) validate(fields map[string]json.RawMessage) error {
 }
 
 // restricts reports whether p has a rule.
-func (p *Policy) restricts() bool {
-	return p.RequireSealed || p.RequireExecutor || p.AllowedExecutors != nil || p.AllowedResources != nil || p.DeniedResources != nil ||
-		p.AllowedNamespaces != nil || p.AllowedClusterResources != nil
-}
+func (p *Policy) restricts() bool { return !reflect.ValueOf(*p).IsZero() }

@@ -203,7 +203,7 @@ func (c *Client) Delete(ctx context.Context, amw *workv1.AppliedManifestWork) (*
 	if !slices.Contains(amw.Finalizers, workv1.AppliedManifestWorkFinalizer) {
 		// Another client created it. Without the finalizer it would disappear before its objects.
 		var err error
-		if amw, err = c.setFinalizers(ctx, amw, append(slices.Clone(amw.Finalizers), workv1.AppliedManifestWorkFinalizer)); err != nil {
+		if amw, err = c.replace(ctx, amw, "finalizers", append(slices.Clone(amw.Finalizers), workv1.AppliedManifestWorkFinalizer)); err != nil {
 			return nil, err
 		}
 	}
@@ -230,17 +230,13 @@ func (c *Client) RemoveFinalizer(ctx context.Context, amw *workv1.AppliedManifes
 		return nil
 	}
 	finalizers := slices.DeleteFunc(slices.Clone(amw.Finalizers), func(f string) bool { return f == workv1.AppliedManifestWorkFinalizer })
-	if _, err := c.setFinalizers(ctx, amw, finalizers); err != nil && !apierrors.IsNotFound(err) {
+	if _, err := c.replace(ctx, amw, "finalizers", finalizers); err != nil && !apierrors.IsNotFound(err) {
 		return err
 	}
 	if len(finalizers) == 0 {
 		c.forget(amw)
 	}
 	return nil
-}
-
-func (c *Client) setFinalizers(ctx context.Context, amw *workv1.AppliedManifestWork, finalizers []string) (*workv1.AppliedManifestWork, error) {
-	return c.replace(ctx, amw, "finalizers", finalizers)
 }
 
 // replace changes a field of the metadata of amw, unless amw has changed.

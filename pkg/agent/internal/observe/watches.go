@@ -190,13 +190,13 @@ func (w *Watches) ended(t *watched) {
 // watch watches what t shows until ctx ends, and retries with backoff.
 func (w *Watches) watch(ctx context.Context, t *watched) {
 	defer t.failing.Store(true) // no event would tell of a change any more
-	name, options := t.scope.GroupVersionResource.String(), metav1.ListOptions{LabelSelector: w.config.Selector}
+	name, field := t.scope.GroupVersionResource.String(), ""
 	if t.scope.Name != "" {
-		name, options.FieldSelector = t.scope.String(), fields.OneTermEqualSelector("metadata.name", t.scope.Name).String()
+		name, field = t.scope.String(), fields.OneTermEqualSelector("metadata.name", t.scope.Name).String()
 	}
 	resource := w.config.Client.Resource(t.scope.GroupVersionResource).Namespace(t.scope.Namespace)
-	t.cache.Run(ctx, watchcache.Watch{Name: name, Client: w.config.Client, Logger: w.config.Logger, List: listwatch.Of(resource, func(all *metav1.ListOptions) {
-		all.LabelSelector, all.FieldSelector = options.LabelSelector, options.FieldSelector
+	t.cache.Run(ctx, watchcache.Watch{Name: name, Client: w.config.Client, Logger: w.config.Logger, List: listwatch.Of(resource, func(options *metav1.ListOptions) {
+		options.LabelSelector, options.FieldSelector = w.config.Selector, field
 	}, t.noteResult)})
 }
 

@@ -9,6 +9,7 @@
 package pods
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -69,11 +70,16 @@ func (c Cause) Same(other Cause) bool {
 func CauseOf(pods []corev1.Pod) Cause {
 	var gravest Cause
 	for i := range pods {
-		if cause := causeOf(&pods[i]); cause.Text != "" && (gravest.Text == "" || cause.rank > gravest.rank) {
-			gravest = cause
-		}
+		gravest.note(causeOf(&pods[i]))
 	}
 	return gravest
+}
+
+// note replaces c by other if that is graver.
+func (c *Cause) note(other Cause) {
+	if other.Text != "" && (c.Text == "" || other.rank > c.rank) {
+		*c = other
+	}
 }
 
 // causeOf returns why one pod is not ready.
@@ -84,9 +90,7 @@ func causeOf(pod *corev1.Pod) Cause {
 	gravest := Cause{}
 	note := func(cause Cause) {
 		cause.Pod = pod.Name
-		if cause.Text != "" && (gravest.Text == "" || cause.rank > gravest.rank) {
-			gravest = cause
-		}
+		gravest.note(cause)
 	}
 	for i := range pod.Status.InitContainerStatuses {
 		note(ofContainer(pod, &pod.Status.InitContainerStatuses[i], true))
@@ -183,9 +187,7 @@ func isTrue(pod *corev1.Pod, kind corev1.PodConditionType) bool {
 // text returns reason and message as one line.
 func text(reason, message string) string {
 	message = strings.TrimSuffix(strings.TrimSpace(strings.Join(strings.Fields(message), " ")), ":")
-	if reason == "" {
-		reason = "Error"
-	}
+	reason = cmp.Or(reason, "Error")
 	if message == "" {
 		return reason
 	}

@@ -20,13 +20,12 @@ type Normalized map[string]string
 // Normalized compares the API server's answer to a write with the manifest that was written. It
 // returns nil if the manifest was stored as it is.
 func (r *Rules) Normalized(desired, answer *unstructured.Unstructured) Normalized {
-	c := comparison{rules: r}
-	c.object(desired, answer)
-	if len(c.found) == 0 {
+	found := r.compare(desired, answer, nil)
+	if len(found) == 0 {
 		return nil
 	}
-	normalized := make(Normalized, len(c.found))
-	for _, difference := range c.found {
+	normalized := make(Normalized, len(found))
+	for _, difference := range found {
 		normalized[difference.path] = Digest(difference.live)
 	}
 	return normalized
@@ -35,10 +34,9 @@ func (r *Rules) Normalized(desired, answer *unstructured.Unstructured) Normalize
 // Differences returns the JSON pointers, sorted, of the fields in which live is not as desired
 // declares. Of the metadata it compares labels and annotations only.
 func (r *Rules) Differences(desired, live *unstructured.Unstructured, normalized Normalized) []string {
-	c := comparison{rules: r, normalized: normalized}
-	c.object(desired, live)
-	paths := make([]string, len(c.found))
-	for i, difference := range c.found {
+	found := r.compare(desired, live, normalized)
+	paths := make([]string, len(found))
+	for i, difference := range found {
 		paths[i] = difference.path
 	}
 	slices.Sort(paths)
@@ -70,13 +68,15 @@ func (c *comparison) add(at *Pointer, want, live any) {
 	c.found = append(c.found, difference{path: path, want: want, live: live})
 }
 
-func (c *comparison) object(desired, live *unstructured.Unstructured) {
+// compare returns the differences of an object, but for those that are normalized.
+func (r *Rules) compare(desired, live *unstructured.Unstructured, normalized Normalized) []difference {
+	c := comparison{rules: r, normalized: normalized}
 	for key, want := range desired.Object {
-		if c.rules.Merged(key) {
+		if r.Merged(key) {
 			c.field(want, live.Object, &Pointer{key: key})
 		}
 	}
-	for _, key := range c.rules.exact {
+	for _, key := range r.exact {
 		c.exact(desired.Object[key], live.Object[key], &Pointer{key: key})
 	}
 	wantMetadata, _ := desired.Object["metadata"].(map[string]any)
@@ -84,8 +84,9 @@ func (c *comparison) object(desired, live *unstructured.Unstructured) {
 	for _, key := range []string{"labels", "annotations"} {
 		want, _ := wantMetadata[key].(map[string]any)
 		got, _ := liveMetadata[key].(map[string]any)
-		c.keys(c.rules.declared(key, want, got), got, (&Pointer{key: "metadata"}).Key(key))
+		c.keys(r.declared(key, want, got), got, (&Pointer{key: "metadata"}).Key(key))
 	}
+	return c.found
 }
 
 // keys compares labels or annotations: a declared key that ends in "-" must not exist.

@@ -62,13 +62,12 @@ func shape(value any) any {
 // Undone returns a digest of the declared values that differ from those of the live object, empty
 // if none does. It is for an object that was just written: the API server stored other values.
 func (r *Rules) Undone(desired, live *unstructured.Unstructured) string {
-	c := comparison{rules: r}
-	c.object(desired, live)
-	if len(c.found) == 0 {
+	found := r.compare(desired, live, nil)
+	if len(found) == 0 {
 		return ""
 	}
-	declared := make(map[string]any, len(c.found))
-	for _, difference := range c.found {
+	declared := make(map[string]any, len(found))
+	for _, difference := range found {
 		declared[difference.path] = difference.want
 	}
 	return Digest(declared)

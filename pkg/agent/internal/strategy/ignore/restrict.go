@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/itchyny/gojq"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/workwire/workwire/pkg/agent/internal/budget"
 )
@@ -24,13 +25,13 @@ var operators = []gojq.Operator{
 }
 
 // functions that are available, by name and number of arguments.
-var functions = set("select/1 recurse/0 values/0 nulls/0 strings/0 numbers/0 booleans/0 objects/0 arrays/0 iterables/0 scalars/0 " +
+var functions = sets.New(strings.Fields("select/1 recurse/0 values/0 nulls/0 strings/0 numbers/0 booleans/0 objects/0 arrays/0 iterables/0 scalars/0 " +
 	"empty/0 not/0 has/1 in/1 keys/0 keys_unsorted/0 length/0 utf8bytelength/0 type/0 tostring/0 tonumber/0 ascii_downcase/0 ascii_upcase/0 " +
 	"startswith/1 endswith/1 ltrimstr/1 rtrimstr/1 trim/0 ltrim/0 rtrim/0 first/0 first/1 last/0 last/1 nth/1 limit/2 isempty/1 " +
-	"any/0 any/1 any/2 all/0 all/1 all/2 IN/1 IN/2 paths/0 paths/1 getpath/1")
+	"any/0 any/1 any/2 all/0 all/1 all/2 IN/1 IN/2 paths/0 paths/1 getpath/1")...)
 
 // copying are the functions that copy their input. An expression has maxCopying of them.
-var copying = set("keys/0 keys_unsorted/0 tostring/0 ascii_downcase/0 ascii_upcase/0 split/1")
+var copying = sets.New("keys/0", "keys_unsorted/0", "tostring/0", "ascii_downcase/0", "ascii_upcase/0", "split/1")
 
 const maxCopying = 8
 
@@ -57,14 +58,6 @@ const (
 	bytesPerNode  = 16         // bytes of a text that cost as much as a value
 	partsPerStep  = 16         // of the two products above
 )
-
-func set(names string) map[string]bool {
-	all := map[string]bool{}
-	for name := range strings.FieldsSeq(names) {
-		all[name] = true
-	}
-	return all
-}
 
 // restrict replaces guarded functions in an expression. It fails if something is not available.
 func restrict(expression *gojq.Query) error {
@@ -191,14 +184,14 @@ func (r *restriction) text(s *gojq.String) {
 
 func (r *restriction) function(f *gojq.Func) {
 	name := fmt.Sprintf("%s/%d", f.Name, len(f.Args))
-	if copying[name] {
+	if copying.Has(name) {
 		r.copying++
 	}
 	guard, isGuarded := guarded[f.Name]
 	switch {
 	case isGuarded && len(f.Args) >= guard.minArgs && len(f.Args) <= guard.maxArgs:
 		f.Name = guardedPrefix + f.Name
-	case f.Name != "$ENV" && strings.HasPrefix(f.Name, "$") && !strings.HasPrefix(f.Name, "$__"), functions[name]:
+	case f.Name != "$ENV" && strings.HasPrefix(f.Name, "$") && !strings.HasPrefix(f.Name, "$__"), functions.Has(name):
 	default:
 		r.refuse(name)
 	}
