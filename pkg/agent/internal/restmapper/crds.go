@@ -96,7 +96,7 @@ func (m *Mapper) update(before, now any) {
 // remove deletes the kind of a definition and what discovery returned for it.
 func (m *Mapper) remove(def definition) {
 	m.mu.Lock()
-	now := m.config.Clock.Now()
+	now := m.now()
 	delete(m.defined, def.kind)
 	maps.DeleteFunc(m.removed, func(_ schema.GroupKind, since time.Time) bool { return now.Sub(since) >= removalGrace })
 	m.removed[def.kind] = now

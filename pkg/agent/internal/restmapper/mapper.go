@@ -19,7 +19,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -32,13 +31,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
-	"k8s.io/utils/clock"
 
 	"github.com/workwire/workwire/pkg/runtime/required"
 )
 
 const (
-	defaultMissInterval = 3 * time.Second
+	// missInterval is the minimum time between two discovery requests for one group and version while
+	// a kind is not found in it or the request fails.
+	missInterval = 3 * time.Second
 	// removalGrace is how long discovery is not trusted for a kind whose CustomResourceDefinition
 	// was deleted. Discovery lags behind by less than this.
 	removalGrace = 15 * time.Second
@@ -56,11 +56,6 @@ type Config struct {
 	// served differently, and once for each of them at start. It is called from one goroutine and
 	// must not block. Optional.
 	Changed func(schema.GroupKind)
-	// MissInterval is the minimum time between two discovery requests for one group and version
-	// while a kind is not found in it or the request fails. Default: 3 s.
-	MissInterval time.Duration
-	// Clock, default the real one.
-	Clock clock.PassiveClock
 	// Logger, default slog.Default().
 	Logger *slog.Logger
 }
@@ -69,6 +64,7 @@ type Config struct {
 // Run it works by discovery alone.
 type Mapper struct {
 	config Config
+	now    func() time.Time
 
 	mu         sync.Mutex
 	defined    map[schema.GroupKind]definition // by established CustomResourceDefinitions
@@ -87,23 +83,16 @@ type discovery struct {
 
 // New returns a mapper with an empty cache.
 func New(cfg Config) (*Mapper, error) {
-	err := required.Fields(cfg, "Client")
-	if cfg.MissInterval < 0 {
-		err = errors.Join(err, fmt.Errorf("MissInterval must not be negative, got %s", cfg.MissInterval))
-	}
-	if err != nil {
+	if err := required.Fields(cfg, "Client"); err != nil {
 		return nil, fmt.Errorf("create the REST mapper: %w", err)
 	}
-	cfg.MissInterval = cmp.Or(cfg.MissInterval, defaultMissInterval)
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
-	if cfg.Clock == nil {
-		cfg.Clock = clock.RealClock{}
-	}
 	if cfg.Changed == nil {
 		cfg.Changed = func(schema.GroupKind) {}
 	}
 	return &Mapper{
 		config:     cfg,
+		now:        time.Now,
 		defined:    map[schema.GroupKind]definition{},
 		removed:    map[schema.GroupKind]time.Time{},
 		discovered: map[schema.GroupVersion]*discovery{},
@@ -126,7 +115,7 @@ func (e *noMatchError) Unwrap() error { return &e.NoKindMatchError }
 // RESTMapping returns the resource that serves a kind; it is shared and must not be changed. The
 // error wraps a [*meta.NoKindMatchError] if the cluster does not serve the kind; any other error is
 // of a failed request and may be temporary. A cached kind costs no request. Concurrent misses share
-// one request for each group and version in [Config.MissInterval].
+// one request for each group and version in three seconds.
 func (m *Mapper) RESTMapping(ctx context.Context, gvk schema.GroupVersionKind) (*meta.RESTMapping, error) {
 	mapping, miss, err := m.lookup(gvk)
 	if miss == nil {
@@ -162,7 +151,7 @@ func (m *Mapper) Forget(gv schema.GroupVersion) {
 func (m *Mapper) lookup(gvk schema.GroupVersionKind) (*meta.RESTMapping, *discovery, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	now := m.config.Clock.Now()
+	now := m.now()
 	if def, ok := m.defined[gvk.GroupKind()]; ok {
 		if mapping := def.mappings[gvk.Version]; mapping != nil {
 			return mapping, nil, nil
@@ -184,7 +173,7 @@ func (m *Mapper) lookup(gvk schema.GroupVersionKind) (*meta.RESTMapping, *discov
 	switch mapping := known.kinds[gvk.Kind]; {
 	case mapping != nil:
 		return mapping, nil, nil
-	case known.asked.IsZero() || now.Sub(known.asked) >= m.config.MissInterval:
+	case known.asked.IsZero() || now.Sub(known.asked) >= missInterval:
 		return nil, known, nil
 	case known.err != nil:
 		return nil, nil, known.err
@@ -212,7 +201,7 @@ func (m *Mapper) discover(ctx context.Context, gv schema.GroupVersion, entry *di
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.discovered[gv] = entry // prune may have dropped it before its request began
-	entry.asked, entry.err = m.config.Clock.Now(), err
+	entry.asked, entry.err = m.now(), err
 	if err == nil {
 		entry.kinds = found
 	}

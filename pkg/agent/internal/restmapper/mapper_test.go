@@ -76,7 +76,9 @@ func newFake(t *testing.T) (*discovery, *testclock.FakeClock, *restmapper.Mapper
 	server := httptest.NewServer(fake)
 	t.Cleanup(server.Close)
 	clock := testclock.NewFakeClock(time.Unix(1_000_000, 0))
-	return fake, clock, newMapper(t, restmapper.Config{Client: kit.RESTClient(t, &rest.Config{Host: server.URL, QPS: -1}), Clock: clock})
+	mapper := newMapper(t, restmapper.Config{Client: kit.RESTClient(t, &rest.Config{Host: server.URL, QPS: -1})})
+	mapper.SetNow(clock.Now)
+	return fake, clock, mapper
 }
 
 var (
@@ -254,8 +256,9 @@ func running(t *testing.T, config *rest.Config, logger *slog.Logger) (mapper *re
 	changes = make(chan schema.GroupKind, 100)
 	mapper = newMapper(t, restmapper.Config{
 		Client: kit.RESTClient(t, config), Changed: func(kind schema.GroupKind) { changes <- kind }, Logger: logger,
-		MissInterval: time.Hour, // so that only the watch helps
 	})
+	start := time.Now()
+	mapper.SetNow(func() time.Time { return start }) // misses are not asked for again: only the watch helps
 	kit.Run(t, "the mapper", mapper.Run)
 	return mapper, changes
 }
@@ -332,10 +335,9 @@ func TestForbidden(t *testing.T) {
 	config := plane.REST()
 	config.Impersonate = rest.ImpersonationConfig{UserName: "nobody", Groups: []string{"system:authenticated"}}
 	log := &kit.Log{}
-	mapper := newMapper(t, restmapper.Config{
-		Client: kit.RESTClient(t, config), Logger: log.Logger(),
-		MissInterval: 50 * time.Millisecond,
-	})
+	mapper := newMapper(t, restmapper.Config{Client: kit.RESTClient(t, config), Logger: log.Logger()})
+	start := time.Now()
+	mapper.SetNow(func() time.Time { return start.Add(60 * time.Since(start)) }) // does not wait long for discovery
 	stop := kit.Run(t, "the mapper", mapper.Run)
 	kit.True(t, "the kind by discovery, and a warning", func() bool {
 		mapping, err := mapper.RESTMapping(t.Context(), schema.GroupVersionKind{Group: group, Version: "v1", Kind: "Gear"})
