@@ -49,6 +49,7 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workclient "github.com/workwire/workwire/pkg/client/clientset/versioned/typed/work/v1"
 	"github.com/workwire/workwire/pkg/runtime/kube"
+	"github.com/workwire/workwire/pkg/runtime/quota"
 	"github.com/workwire/workwire/pkg/runtime/statestore"
 	"github.com/workwire/workwire/pkg/runtime/tracing"
 	"github.com/workwire/workwire/pkg/wire"
@@ -63,6 +64,7 @@ type Agent struct {
 	inbox      *inbox.Inbox
 	outbox     *outbox.Outbox
 	session    *session.Session
+	quotas     *quota.Quotas[wire.SourceID] // what each source may cost
 	applied    *applied.Client
 	reconciler *reconcile.Reconciler
 	dryRuns    *dryrun.Runner
@@ -87,7 +89,8 @@ func New(config Config) (*Agent, error) {
 	if err != nil {
 		return nil, fmt.Errorf("configure the clients of the cluster: %w", err)
 	}
-	a := &Agent{config: config, tracer: tracer, changes: tracing.NewChanges[inbox.Key](tracer)}
+	a := &Agent{config: config, tracer: tracer, changes: tracing.NewChanges[inbox.Key](tracer),
+		quotas: quota.New[wire.SourceID](quota.Config{Rates: quota.Sources(), Subsystem: "agent"})}
 	if config.StateDir != "" {
 		if a.state, err = store.Open(store.Config{Dir: config.StateDir, Logger: config.Logger}); err != nil {
 			return nil, err
@@ -99,11 +102,11 @@ func New(config Config) (*Agent, error) {
 	if err != nil {
 		return nil, errors.Join(err, a.state.Close())
 	}
-	registerMetrics(config.Registerer, a.inbox, a.outbox, a.state)
+	registerMetrics(config.Registerer, a.inbox, a.outbox, a.quotas, a.state)
 	return a, nil
 }
 
-// clients are the clients of the cluster. They share connections and a rate limit.
+// clients are the clients of the cluster. They share connections; each has a rate limit of its own.
 type clients struct {
 	dynamic dynamic.Interface
 	raw     rest.Interface
@@ -163,7 +166,7 @@ func (a *Agent) newSession(topics wire.AgentTopics) (err error) {
 	}
 	a.session, err = session.New(session.Config{
 		Cluster: config.Cluster, ClientID: config.ClientID, Topics: topics, Transport: config.Transport, Trust: gate, Sign: config.Sign, Unseal: config.Unseal,
-		Inbox: a.inbox, Outbox: a.outbox, RetryInterval: config.SyncInterval, DigestInterval: config.DigestInterval,
+		Inbox: a.inbox, Outbox: a.outbox, Quotas: a.quotas, RetryInterval: config.SyncInterval, DigestInterval: config.DigestInterval,
 		Superseded:     func(key inbox.Key) { a.reconciler.Superseded(key) },
 		SourceAnswered: func() { a.reconciler.SourceAnswered() },
 		DryRun:         func(question *wire.DryRun, refused error) { a.dryRuns.Ask(question, refused) },
@@ -178,7 +181,7 @@ func (a *Agent) newReconciler(topics wire.AgentTopics, clients clients) error {
 	config := &a.config
 	hash := object.AgentHash(config.AgentID)
 	table := reconcile.NewTable()
-	budgets := budget.New(a.session.Quotas())
+	budgets := budget.New(a.quotas)
 	mapper, err := restmapper.New(restmapper.Config{Client: clients.raw, Changed: table.KindChanged, Logger: config.Logger})
 	if err != nil {
 		return err

@@ -6,12 +6,19 @@ import (
 
 	"github.com/workwire/workwire/pkg/agent/internal/inbox"
 	"github.com/workwire/workwire/pkg/agent/internal/outbox"
+	"github.com/workwire/workwire/pkg/runtime/quota"
 	"github.com/workwire/workwire/pkg/runtime/statestore"
+	"github.com/workwire/workwire/pkg/wire"
 )
 
-// registerMetrics registers the metrics of the inbox and the outbox; docs/operations.md explains
-// them.
-func registerMetrics(registerer prometheus.Registerer, in *inbox.Inbox, out *outbox.Outbox, state *statestore.Store) {
+// registerMetrics registers the metrics of the inbox, the outbox and the quotas; docs/operations.md
+// explains them.
+func registerMetrics(
+	registerer prometheus.Registerer, in *inbox.Inbox, out *outbox.Outbox, quotas *quota.Quotas[wire.SourceID], state *statestore.Store,
+) {
+	if registerer != nil {
+		registerer.MustRegister(quotas)
+	}
 	factory := promauto.With(registerer)
 	gauge := func(name, help string, value func() float64) {
 		factory.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value)

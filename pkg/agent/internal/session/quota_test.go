@@ -30,8 +30,10 @@ func TestDeltasOfLargeSpec(t *testing.T) {
 	s, err := New(Config{
 		Cluster: "c", ClientID: "agent", Transport: publisher, Outbox: out, Registerer: registry, Logger: logger, RetryInterval: time.Minute,
 		Inbox:      inbox.New(inbox.Config{Changed: func(inbox.Key) {}}),
-		Superseded: func(inbox.Key) {}, SourceAnswered: func() {},
-		Quota: &quota.Rates{quota.Messages: {PerSecond: 1_000, Burst: 1_000}, quota.Bytes: {PerSecond: 1, Burst: 8 * megabyte}},
+		Superseded: func(inbox.Key) {}, SourceAnswered: func() {}, DryRun: func(*wire.DryRun, error) {},
+		Quotas: quota.New[wire.SourceID](quota.Config{
+			Rates: quota.Rates{quota.Messages: {PerSecond: 1_000, Burst: 1_000}, quota.Bytes: {PerSecond: 1, Burst: 8 * megabyte}},
+		}),
 	})
 	kit.NoError(t, err)
 	receive := func(m wire.Message) cloudevents.Event {

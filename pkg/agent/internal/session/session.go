@@ -22,7 +22,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 	"golang.org/x/sync/errgroup"
-	"k8s.io/utils/ptr"
 
 	"github.com/workwire/workwire/pkg/agent/internal/inbox"
 	"github.com/workwire/workwire/pkg/agent/internal/outbox"
@@ -61,13 +60,13 @@ type Config struct {
 	// Superseded is called with a work whose name another work took. It must not block.
 	Superseded func(inbox.Key)
 	// DryRun is called with what a source asks to try, or with why that is refused and not asked. It must
-	// not block. Default: such questions are dropped.
+	// not block.
 	DryRun func(question *wire.DryRun, refused error)
 	// SourceAnswered is called when a source answers a resync request for the first time. It must
 	// not block.
 	SourceAnswered func()
-	// Quota is what each source may cost; the zero Rates are no limit. Default: [quota.Sources].
-	Quota *quota.Rates
+	// Quotas are what each source may cost.
+	Quotas *quota.Quotas[wire.SourceID]
 	// RetryInterval is the first wait before a silent source is asked again. The wait doubles.
 	RetryInterval time.Duration
 	// DigestInterval is the time between digests; 0 for none.
@@ -97,7 +96,6 @@ type Session struct {
 	presence  *presence
 	connected atomic.Bool
 	asked     atomic.Bool // a connection was made before
-	quotas    *quota.Quotas[wire.SourceID]
 
 	received *prometheus.CounterVec
 	requests prometheus.Counter
@@ -110,16 +108,10 @@ const maxReceived = 1_000
 
 // New returns a Session that does nothing until [Session.Run].
 func New(config Config) (*Session, error) {
-	if err := required.Fields(config, "Cluster", "ClientID", "Transport", "Inbox", "Outbox", "Superseded", "SourceAnswered", "RetryInterval"); err != nil {
+	if err := required.Fields(config, "Cluster", "ClientID", "Transport", "Inbox", "Outbox", "Superseded", "DryRun", "SourceAnswered", "Quotas", "RetryInterval"); err != nil {
 		return nil, fmt.Errorf("session: %w", err)
 	}
 	config.Logger = cmp.Or(config.Logger, slog.Default())
-	if config.Quota == nil {
-		config.Quota = ptr.To(quota.Sources())
-	}
-	if config.DryRun == nil {
-		config.DryRun = func(*wire.DryRun, error) {}
-	}
 	presence, err := newPresence(wire.Presence{Agent: config.ClientID, Cluster: config.Cluster}, config.Topics, config.Transport, config.Logger)
 	if err != nil {
 		return nil, err
@@ -132,7 +124,6 @@ func New(config Config) (*Session, error) {
 			return source
 		}),
 		changed:  make(chan struct{}, 1),
-		quotas:   quota.New[wire.SourceID](quota.Config{Rates: *config.Quota, Subsystem: "agent"}),
 		presence: presence,
 		received: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "workwire_agent_specs_received_total", Help: "Messages received, by their effect on the inbox; unknown_base: a spec delta that could not be used, the spec was requested.",
@@ -149,17 +140,9 @@ func New(config Config) (*Session, error) {
 	s.questions.Questions = questions.New(questions.Config{
 		Prefix: id[:len(id)-questions.ProbeDigits], Retry: config.RetryInterval, Digest: config.DigestInterval, Random: rand.Float64,
 	}, time.Now())
-	if config.Registerer != nil {
-		if err := config.Registerer.Register(s.quotas); err != nil {
-			return nil, fmt.Errorf("session: %w", err)
-		}
-	}
 	s.received.WithLabelValues(unknownBase) // increase() needs a zero
 	return s, nil
 }
-
-// Quotas returns what each source may cost.
-func (s *Session) Quotas() *quota.Quotas[wire.SourceID] { return s.quotas }
 
 // Connected reports whether the agent is connected to the broker.
 func (s *Session) Connected() bool { return s.connected.Load() }
