@@ -271,8 +271,8 @@ func TestResyncWhileUnderWay(t *testing.T) {
 
 func TestFlushAtTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := start(t, &broker{answer: func(int, *wire.Status) error { <-time.After(100 * time.Millisecond); return nil }},
-			func(c *outbox.Config) { c.InFlight = 2 })
+		r := start(t, &broker{answer: func(int, *wire.Status) error { <-time.After(100 * time.Millisecond); return nil }})
+		r.SetLimits(2, 3*time.Second)
 		for i := range 10 {
 			r.Set(key(fmt.Sprint(i)), status(1, "up"))
 		}

@@ -19,7 +19,6 @@ package outbox
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -37,6 +36,13 @@ import (
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/wire"
 	"github.com/workwire/workwire/pkg/workstate/condition"
+)
+
+const (
+	// inFlight is the maximum number of concurrent publishes, over all works.
+	inFlight = 64
+	// flush is how long Run continues to publish pending statuses after its context ended.
+	flush = 3 * time.Second
 )
 
 // Config configures [New].
@@ -62,25 +68,14 @@ type Config struct {
 	// statuses in which only feedback values have changed wait, and the newest of each work is sent.
 	// Others are sent at once, and count. 0: no limit.
 	MaxUplink int
-	// InFlight is the maximum number of concurrent publishes, over all works. Default 64.
-	InFlight int
-	// Flush is how long Run continues to publish pending statuses after its context ended. Default
-	// 3s.
-	Flush time.Duration
 	// Now is the clock; default time.Now.
 	Now func() time.Time
 	// Logger; default slog.Default().
 	Logger *slog.Logger
 }
 
-// setDefaults applies defaults and reports every fault.
-func (c *Config) setDefaults() error {
-	err := required.Fields(c, "Agent", "Publisher", "Topic", "Done")
-	if c.InFlight < 0 || c.Flush < 0 || c.MaxUplink < 0 {
-		err = errors.Join(err, fmt.Errorf("InFlight %d, Flush %v and MaxUplink %d must not be negative", c.InFlight, c.Flush, c.MaxUplink))
-	}
-	c.InFlight = cmp.Or(c.InFlight, 64)
-	c.Flush = cmp.Or(c.Flush, 3*time.Second)
+// setDefaults applies defaults.
+func (c *Config) setDefaults() {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
@@ -88,7 +83,6 @@ func (c *Config) setDefaults() error {
 		c.Sign = func(*cloudevents.Event) error { return nil }
 	}
 	c.Logger = cmp.Or(c.Logger, slog.Default())
-	return err
 }
 
 // Publisher is the part of [transport.Transport] that an Outbox uses.
@@ -156,6 +150,7 @@ type Stats struct {
 // broker or the disk.
 type Outbox struct {
 	config   Config
+	flush    time.Duration
 	wake     chan struct{}
 	sequence wire.Sequence // used by Load, then by Run
 
@@ -167,13 +162,15 @@ type Outbox struct {
 
 // New returns an empty Outbox. It reports every fault of c.
 func New(c Config) (*Outbox, error) {
-	if err := c.setDefaults(); err != nil {
+	if err := required.Fields(c, "Agent", "Publisher", "Topic", "Done"); err != nil {
 		return nil, fmt.Errorf("outbox: %w", err)
 	}
+	c.setDefaults()
 	return &Outbox{
 		config:  c,
+		flush:   flush,
 		wake:    make(chan struct{}, 1),
-		core:    newCore(c.MaxUplink, c.InFlight),
+		core:    newCore(c.MaxUplink, inFlight),
 		changes: tracing.NewChanges[inbox.Key](c.Tracer),
 	}, nil
 }

@@ -25,8 +25,6 @@ func TestNewRefusesWhatIsIncomplete(t *testing.T) {
 		"publisher": func(c *outbox.Config) { c.Publisher = nil },
 		"topic":     func(c *outbox.Config) { c.Topic = nil },
 		"done":      func(c *outbox.Config) { c.Done = nil },
-		"in flight": func(c *outbox.Config) { c.InFlight = -1 },
-		"flush":     func(c *outbox.Config) { c.Flush = -1 },
 	} {
 		c := full
 		change(&c)
@@ -133,8 +131,8 @@ func TestBackToWhatIsUnderWay(t *testing.T) {
 func TestInFlightIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
-		r := start(t, &broker{answer: func(int, *wire.Status) error { <-release; return nil }},
-			func(c *outbox.Config) { c.InFlight = 5 })
+		r := start(t, &broker{answer: func(int, *wire.Status) error { <-release; return nil }})
+		r.SetLimits(5, 3*time.Second)
 		for i := range 20 {
 			r.Set(key(fmt.Sprint(i)), status(1, "up"))
 		}
@@ -155,7 +153,8 @@ func TestInFlightIsBounded(t *testing.T) {
 func TestSequenceIDsIncrease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		back := time.Duration(0)
-		r := start(t, &broker{}, func(c *outbox.Config) { c.InFlight = 1; c.Now = func() time.Time { return time.Now().Add(-back) } })
+		r := start(t, &broker{}, func(c *outbox.Config) { c.Now = func() time.Time { return time.Now().Add(-back) } })
+		r.SetLimits(1, 3*time.Second)
 		var last wire.SequenceID
 		for i := range 50 {
 			back += time.Duration(i%3) * time.Minute
@@ -239,7 +238,8 @@ func TestRefusedPublish(t *testing.T) {
 				return fmt.Errorf("publish: %w", transport.ErrNotAuthorized)
 			}
 			return nil
-		}}, func(c *outbox.Config) { c.InFlight = 1 })
+		}})
+		r.SetLimits(1, 3*time.Second)
 		foe := inbox.Key{Source: "foe", UID: "x"}
 		r.Set(foe, status(1, "up"))
 		r.Set(key("a"), status(1, "up"))

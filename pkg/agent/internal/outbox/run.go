@@ -37,7 +37,7 @@ type attempt struct {
 	encoded  compress.Data   // of last.plain, once that is published; "" if it cannot be encoded
 }
 
-// Run publishes statuses until ctx ends, and then pending ones for Config.Flush or until the
+// Run publishes statuses until ctx ends, and then pending ones for three seconds or until the
 // connection is lost. It returns nil when no publish is in flight. It must be called once. The
 // transport must run until Run returns.
 func (o *Outbox) Run(ctx context.Context) error {
@@ -68,7 +68,7 @@ func (o *Outbox) Run(ctx context.Context) error {
 		case <-o.wake:
 		case <-timer.C:
 		case <-ending:
-			ending, deadline = nil, time.After(o.config.Flush)
+			ending, deadline = nil, time.After(o.flush)
 		case <-deadline:
 			o.config.Logger.Warn("agent ends before all statuses are sent", "count", o.Stats().Pending)
 			return nil

@@ -86,8 +86,9 @@ func live(t *testing.T, b *memory.Broker, dir string, during func(*outbox.Outbox
 	defer kit.Run(t, "the store", func(ctx context.Context) error { return store.Run(ctx, state) })() // ends last
 	link := b.Client("quay-agent")
 	out, err := outbox.New(outbox.Config{Agent: "quay-agent", Publisher: link, Store: state, Logger: quiet, Done: func(inbox.Key) {},
-		Topic: func(s wire.SourceID) (string, error) { return "to/" + string(s), nil }, InFlight: 8, Flush: time.Millisecond})
+		Topic: func(s wire.SourceID) (string, error) { return "to/" + string(s), nil }})
 	kit.NoError(t, err)
+	out.SetLimits(8, time.Millisecond)
 	kit.NoError(t, out.Load(anyWork))
 	defer kit.Run(t, "the transport", func(ctx context.Context) error {
 		return link.Run(ctx, transport.Handler{

@@ -4,12 +4,12 @@ import (
 	"fmt"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/workwire/workwire/pkg/agent/internal/inbox"
-	"github.com/workwire/workwire/pkg/agent/internal/outbox"
 	"github.com/workwire/workwire/pkg/wire"
 )
 
@@ -20,7 +20,8 @@ func TestSourcesTakeTurns(t *testing.T) {
 		const works = 500
 		gate := make(chan struct{})
 		b := &broker{}
-		r := start(t, b, func(c *outbox.Config) { c.InFlight = 1 })
+		r := start(t, b)
+		r.SetLimits(1, 3*time.Second)
 		defer r.stop()
 		greedy := func(i int) inbox.Key { return inbox.Key{Source: "greedy", UID: types.UID(fmt.Sprint(i))} }
 		for i := range works {
