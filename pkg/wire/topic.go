@@ -115,12 +115,23 @@ func (t Topics) EverySource() (Topics, error) {
 	return t, nil
 }
 
+// shared are the topics that an agent or a source subscribes to, and the one on which it reaches all of the others.
+type shared struct {
+	subscriptions []string
+	broadcast     string // empty: none
+}
+
+// Subscriptions returns the filters to subscribe to.
+func (s shared) Subscriptions() []string { return s.subscriptions }
+
+// Broadcast returns the topic of requests to all sources, or to all agents, and false if none is configured.
+func (s shared) Broadcast() (string, bool) { return s.broadcast, s.broadcast != "" }
+
 // AgentTopics are the topics of one agent, see [Topics.ForAgent].
 type AgentTopics struct {
-	subscriptions []string
-	events        topic
-	broadcast     *topic
-	source        SourceID
+	shared
+	events topic
+	source SourceID
 }
 
 // ForAgent returns the topics of the agent of cluster. It returns an error if a pattern has an
@@ -138,7 +149,7 @@ func (t Topics) ForAgent(cluster ClusterName) (AgentTopics, error) {
 	if !ok {
 		return AgentTopics{}, fmt.Errorf("topics.agentEvents: %q names another cluster than %q", t.AgentEvents, cluster)
 	}
-	a := AgentTopics{subscriptions: []string{specs.filter()}, events: events}
+	a := AgentTopics{shared: shared{subscriptions: []string{specs.filter()}}, events: events}
 	if id := events.levels[sourceLevel]; id != "+" {
 		a.source = SourceID(id)
 	}
@@ -154,13 +165,10 @@ func (t Topics) ForAgent(cluster ClusterName) (AgentTopics, error) {
 		if !ok {
 			return AgentTopics{}, fmt.Errorf("topics.agentBroadcast: %q names another cluster than %q", t.AgentBroadcast, cluster)
 		}
-		a.broadcast = &broadcast
+		a.broadcast = broadcast.name()
 	}
 	return a, nil
 }
-
-// Subscriptions returns the filters that the agent subscribes to.
-func (a AgentTopics) Subscriptions() []string { return a.subscriptions }
 
 // Source returns the source that the topics name, and false if they contain a wildcard and the
 // agent serves several sources.
@@ -179,19 +187,10 @@ func (a AgentTopics) Events(source SourceID) (string, error) {
 	return t.name(), nil
 }
 
-// Broadcast returns the topic of requests to all sources, and false if none is configured.
-func (a AgentTopics) Broadcast() (string, bool) {
-	if a.broadcast == nil {
-		return "", false
-	}
-	return a.broadcast.name(), true
-}
-
 // SourceTopics are the topics of one source, see [Topics.ForSource].
 type SourceTopics struct {
-	subscriptions []string
-	specs         topic
-	broadcast     *topic
+	shared
+	specs topic
 }
 
 // ForSource returns the topics of source. It returns an error if a pattern has an invalid shape or
@@ -208,7 +207,7 @@ func (t Topics) ForSource(source SourceID) (SourceTopics, error) {
 	if events.levels[sourceLevel] != string(source) {
 		return SourceTopics{}, fmt.Errorf("topics.agentEvents: %q must name the source %q", t.AgentEvents, source)
 	}
-	s := SourceTopics{subscriptions: []string{events.filter()}, specs: specs}
+	s := SourceTopics{shared: shared{subscriptions: []string{events.filter()}}, specs: specs}
 	if t.AgentBroadcast != "" {
 		s.subscriptions = append(s.subscriptions, t.AgentBroadcast)
 	}
@@ -217,13 +216,10 @@ func (t Topics) ForSource(source SourceID) (SourceTopics, error) {
 		if !ok {
 			return SourceTopics{}, fmt.Errorf("topics.sourceBroadcast: %q names another source than %q", t.SourceBroadcast, source)
 		}
-		s.broadcast = &broadcast
+		s.broadcast = broadcast.name()
 	}
 	return s, nil
 }
-
-// Subscriptions returns the filters that the source subscribes to.
-func (s SourceTopics) Subscriptions() []string { return s.subscriptions }
 
 // Specs returns the topic of specs and status resync requests for cluster. It returns an error if
 // cluster contains characters that are invalid in a topic or is not the cluster that the topics
@@ -237,14 +233,6 @@ func (s SourceTopics) Specs(cluster ClusterName) (string, error) {
 		return "", fmt.Errorf("cluster %q is not the cluster that topics.sourceEvents names", cluster)
 	}
 	return t.name(), nil
-}
-
-// Broadcast returns the topic of requests to all agents, and false if none is configured.
-func (s SourceTopics) Broadcast() (string, bool) {
-	if s.broadcast == nil {
-		return "", false
-	}
-	return s.broadcast.name(), true
 }
 
 // TopicSender returns the source and the cluster in the topic of a message; one that a broadcast
