@@ -34,17 +34,16 @@ func (c *Client) Current(ctx context.Context, name string) (*workv1.AppliedManif
 // show one again that is gone.
 func (c *Client) Reread(ctx context.Context, known *workv1.AppliedManifestWork) (*workv1.AppliedManifestWork, error) {
 	now, err := c.get(ctx, known.Name)
-	gone := apierrors.IsNotFound(err) && !object.IsNotServed(err) // not a 404 of its kind, or of a proxy
-	if err != nil && !gone {
-		return nil, err
-	}
-	if gone || now.UID != known.UID {
+	switch {
+	case apierrors.IsNotFound(err) && !object.IsNotServed(err): // not a 404 of its kind, or of a proxy
 		c.forget(known)
-	}
-	if gone {
 		return nil, nil
+	case err != nil:
+		return nil, err
+	case now.UID != known.UID:
+		c.forget(known)
+		c.view.Learn(now)
 	}
-	c.view.Learn(now)
 	return now, nil
 }
 

@@ -104,13 +104,6 @@ func New[K comparable](cfg Config[K]) (*Executor[K], error) {
 	}, nil
 }
 
-// start runs run in group until ctx ends or the returned function is called.
-func start(ctx context.Context, group *sync.WaitGroup, run func(context.Context)) (stop func()) {
-	ctx, stop = context.WithCancel(ctx)
-	group.Go(func() { run(ctx) })
-	return stop
-}
-
 // Run watches RBAC objects while somebody follows an account. It returns after ctx has ended and
 // the watches have stopped. It must be called once.
 func (e *Executor[K]) Run(ctx context.Context) error {
@@ -127,7 +120,9 @@ func (e *Executor[K]) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		switch watch, needed := e.nextWatch(); {
 		case watch != nil:
-			stop = start(ctx, &group, watch.run)
+			watching, end := context.WithCancel(ctx)
+			stop = end
+			group.Go(func() { watch.run(watching) })
 		case !needed:
 			stop()
 		}

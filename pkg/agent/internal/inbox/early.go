@@ -26,26 +26,17 @@ type early struct {
 	since, asked time.Time
 }
 
-// decide returns the verdict on an early deletion, [Early] or [Deletion], and whether the source is to be asked for the spec before it.
-func (e early) decide(now time.Time) (verdict Verdict, ask bool) {
-	switch {
-	case e.since.IsZero():
-		return Early, true
-	case now.Sub(e.since) >= MaxEarly:
+// putOff notes an early deletion. It returns the verdict on it, [Early] or [Deletion], and whether the source is to be asked for the
+// spec before it.
+func (e *early) putOff(now time.Time) (verdict Verdict, ask bool) {
+	if e.since.IsZero() {
+		e.since = now
+	}
+	if now.Sub(e.since) >= MaxEarly {
 		return Deletion, false
-	default:
-		return Early, now.Sub(e.asked) >= EarlyQuestion
 	}
-}
-
-// putOff notes a deletion of the work that is early, and returns what decide does.
-func (w *work) putOff(now time.Time) (verdict Verdict, ask bool) {
-	verdict, ask = w.early.decide(now)
-	if w.early.since.IsZero() {
-		w.early.since = now
+	if ask = now.Sub(e.asked) >= EarlyQuestion; ask {
+		e.asked = now
 	}
-	if ask {
-		w.early.asked = now
-	}
-	return verdict, ask
+	return Early, ask
 }

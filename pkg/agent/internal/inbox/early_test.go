@@ -49,7 +49,7 @@ func TestIsEarly(t *testing.T) {
 // TestEarlyDeletionWaits: the source is asked now and then, and a deletion that is still repeated later is carried out.
 func TestEarlyDeletionWaits(t *testing.T) {
 	start := time.Unix(1_790_000_000, 0)
-	w := &work{}
+	e := &early{}
 	for _, c := range []struct {
 		after time.Duration
 		want  Verdict
@@ -63,7 +63,7 @@ func TestEarlyDeletionWaits(t *testing.T) {
 		{MaxEarly, Deletion, false},
 		{2 * MaxEarly, Deletion, false},
 	} {
-		if verdict, ask := w.putOff(start.Add(c.after)); verdict != c.want || ask != c.ask {
+		if verdict, ask := e.putOff(start.Add(c.after)); verdict != c.want || ask != c.ask {
 			t.Errorf("after %s: %s and %t, want %s and %t", c.after, verdict, ask, c.want, c.ask)
 		}
 	}

@@ -141,7 +141,7 @@ func (b *Inbox) Put(in *wire.Spec, stored func(error)) Change {
 	}
 	if in.IsDeletion() {
 		if change.Verdict == Deletion && current.entry.Deleting == nil && isEarly(current.entry, in) {
-			change.Verdict, change.Ask = current.putOff(time.Now())
+			change.Verdict, change.Ask = current.early.putOff(time.Now())
 		}
 		b.putDeletion(current, in, change.Verdict)
 	} else {

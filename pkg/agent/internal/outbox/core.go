@@ -199,8 +199,7 @@ func (c *core) remove(w *work) {
 	c.count--
 }
 
-// resync queues the statuses that r asks for (docs/protocol.md, Status resync). Its cost is
-// linear in the works that r lists, or in the works of the source if the list is empty.
+// resync is [Outbox.Resync].
 func (c *core) resync(r *wire.StatusResync, now time.Time) {
 	works := c.works[r.Source]
 	hash := func(uid types.UID) (string, bool) {

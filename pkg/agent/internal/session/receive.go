@@ -16,14 +16,11 @@ import (
 	"github.com/workwire/workwire/pkg/wire"
 )
 
-// undecodable is the reason to ignore or refuse a message.
-const undecodable = "undecodable"
-
-// unknownBase is the verdict on a spec delta that cannot be used.
-const unknownBase = "unknown_base"
-
-// foreignTopic is the reason to ignore a message that a source or cluster may not send there.
-const foreignTopic = "its source or cluster is not that of its topic"
+const (
+	undecodable  = "undecodable"  // the reason to ignore or refuse a message
+	unknownBase  = "unknown_base" // the verdict on a spec delta that cannot be used
+	foreignTopic = "its source or cluster is not that of its topic"
+)
 
 // receive handles one message. It acknowledges the message once its effect is held.
 func (s *Session) receive(_ context.Context, m transport.Message) {
