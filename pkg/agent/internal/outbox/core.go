@@ -35,7 +35,6 @@ type core struct {
 	most  int            // publishes in flight
 
 	works     map[wire.SourceID]map[types.UID]*work
-	count     int
 	queue     *turns                   // ready to publish
 	feedback  *turns                   // likewise, as soon as uplink has room
 	limited   bool                     // uplink is
@@ -118,7 +117,6 @@ func (c *core) add(key inbox.Key) *work {
 	}
 	w := &work{key: key}
 	works[key.UID] = w
-	c.count++
 	return w
 }
 
@@ -140,7 +138,6 @@ func (c *core) set(key inbox.Key, s Status, want version, notHeld bool, now time
 	w.forgotten = false
 	if w.want == want {
 		w.last.cluster, w.last.meta, w.last.trace = s.Cluster, s.Meta, s.Trace
-		c.stats.Unchanged++
 		return false, false
 	}
 	urgent := w.urgent || !c.limited || !c.onlyFeedback(w, &s)
@@ -196,7 +193,6 @@ func (c *core) remove(w *work) {
 	if len(c.works[w.key.Source]) == 0 {
 		delete(c.works, w.key.Source)
 	}
-	c.count--
 }
 
 // resync is [Outbox.Resync].
@@ -356,9 +352,6 @@ func (c *core) refused(w *work, now time.Time) (backoff time.Duration, first boo
 func (c *core) acknowledged(a *attempt) (final bool) {
 	w := a.work
 	c.stats.Published++
-	if a.resync {
-		c.stats.Answered++
-	}
 	w.failures = 0
 	delete(c.refusing, w.key.Source)
 	if a.delta {
@@ -384,9 +377,8 @@ func (c *core) acknowledged(a *attempt) (final bool) {
 // figures returns the current figures.
 func (c *core) figures() Stats {
 	s := c.stats
-	s.InFlight = c.inFlight
 	s.Waiting = c.feedback.Len()
-	s.Works, s.Pending = c.count, c.queue.Len()+s.Waiting+c.delayed.Len()+c.inFlight
+	s.Pending = c.queue.Len() + s.Waiting + c.delayed.Len() + c.inFlight
 	return s
 }
 

@@ -107,7 +107,7 @@ func TestCore(t *testing.T) {
 				t.FailNow()
 			}
 		}
-		if s := c.figures(); s.Pending != 0 || s.Works != len(newest) || c.delayed.Len() != 0 {
+		if s := c.figures(); s.Pending != 0 || c.countWorks() != len(newest) || c.delayed.Len() != 0 {
 			t.Fatalf("seed %d: %+v, %d works, %d in backoff", seed, s, len(newest), c.delayed.Len())
 		}
 	}

@@ -44,7 +44,7 @@ func TestFinalStatus(t *testing.T) {
 		if !slices.Equal(r.done, []inbox.Key{key("a")}) {
 			t.Errorf("done are %v", r.done)
 		}
-		if _, ok := r.Last(key("a")); ok || r.Stats().Works != 0 {
+		if _, ok := r.Last(key("a")); ok || r.Works() != 0 {
 			t.Error("the work is still held")
 		}
 		// The same UID can come again: some sources derive it from the name.
@@ -72,12 +72,12 @@ func TestWorkIsHeldUntilDone(t *testing.T) {
 		})
 		r.Set(key("a"), final(2))
 		r.took(t, "a@2 was Deleted")
-		if _, ok := r.Last(key("a")); ok || r.Stats().Works != 0 {
+		if _, ok := r.Last(key("a")); ok || r.Works() != 0 {
 			t.Error("the work is held for ever")
 		}
 		r.Set(key("a"), final(3))
 		r.took(t, "a@3 was Deleted; a@1 again")
-		if _, ok := r.Last(key("a")); !ok || calls != 2 || r.Stats().Works != 1 {
+		if _, ok := r.Last(key("a")); !ok || calls != 2 || r.Works() != 1 {
 			t.Errorf("the work that came again is not held, after %d calls", calls)
 		}
 	})
@@ -98,8 +98,8 @@ func TestAnswerForAnUnknownWork(t *testing.T) {
 		if got.Meta.DeletionTimestamp == nil || got.Meta.Finalizers != nil || got.Meta.Labels[workv1.OriginalSourceLabelKey] != "hub" {
 			t.Errorf("the metadata is %+v", got.Meta)
 		}
-		if len(r.done) != 0 || r.Stats().Works != 0 {
-			t.Errorf("done are %v, works %d", r.done, r.Stats().Works)
+		if len(r.done) != 0 || r.Works() != 0 {
+			t.Errorf("done are %v, works %d", r.done, r.Works())
 		}
 		r.ReportDeleted(in) // each deletion is answered
 		r.took(t, "ghost@4 Deleted")
@@ -123,8 +123,8 @@ func TestNewWorkWhileAnAnswerIsUnderWay(t *testing.T) {
 		r.Set(key("a"), status(5, "up"))
 		close(release)
 		r.took(t, "a@4 Deleted; a@5 up")
-		if len(r.done) != 0 || r.Stats().Works != 1 {
-			t.Errorf("done are %v, works %d", r.done, r.Stats().Works)
+		if len(r.done) != 0 || r.Works() != 1 {
+			t.Errorf("done are %v, works %d", r.done, r.Works())
 		}
 	})
 }
@@ -143,7 +143,7 @@ func TestForgetAtOnce(t *testing.T) {
 			r.Forget(k)
 		}
 		synctest.Wait()
-		if stats := r.Stats(); stats.Works != 0 || stats.Pending != 0 {
+		if stats := r.Stats(); r.Works() != 0 || stats.Pending != 0 {
 			t.Errorf("Stats = %+v", stats)
 		}
 	})
@@ -187,7 +187,7 @@ func TestForget(t *testing.T) {
 		if got := summary(taken); got != "back@1 up; back@3 again; flying@1 up" {
 			t.Errorf("the broker took %q", got)
 		}
-		if stats := r.Stats(); stats.Works != 1 || stats.Pending != 0 || r.broker.doubled {
+		if stats := r.Stats(); r.Works() != 1 || stats.Pending != 0 || r.broker.doubled {
 			t.Errorf("Stats = %+v, two at once: %v", stats, r.broker.doubled)
 		}
 	})
@@ -228,9 +228,6 @@ func TestResync(t *testing.T) {
 		r.took(t, "a@2 new resync_response")
 		r.Set(key("a"), status(2, "newer"))
 		r.took(t, "a@2 newer")
-		if got := r.Stats().Answered; got != 5 {
-			t.Errorf("%d counted as answers, want 5", got)
-		}
 	})
 }
 
@@ -250,7 +247,7 @@ func TestResyncWhileUnderWay(t *testing.T) {
 		r.Resync(&wire.StatusResync{Source: "hub"})
 		release <- struct{}{}
 		r.took(t, "a@1 up") // it was on its way: once is enough
-		if stats := r.Stats(); stats.InFlight != 0 || stats.Pending != 0 {
+		if stats := r.Stats(); r.InFlight() != 0 || stats.Pending != 0 {
 			t.Errorf("it is sent again: Stats = %+v", stats)
 		}
 		r.Resync(&wire.StatusResync{Source: "hub"})

@@ -116,18 +116,11 @@ type Status struct {
 
 // Stats counts what an Outbox has done and describes what it holds now.
 type Stats struct {
-	// Works is the number of works with a status.
-	Works int
 	// Pending is the number of works whose newest status the broker has not acknowledged, including
 	// those in flight.
 	Pending int
-	// InFlight is the number of publishes in flight.
-	InFlight int
-	// Published counts statuses that the broker acknowledged, Answered those of them that answered
-	// a resync request.
-	Published, Answered uint64
-	// Unchanged counts calls of Set with the status that was already set.
-	Unchanged uint64
+	// Published counts statuses that the broker acknowledged.
+	Published uint64
 	// Coalesced counts statuses that were replaced before they were published.
 	Coalesced uint64
 	// Refused counts publishes that failed for another reason. They are retried.

@@ -98,7 +98,7 @@ func TestStatusesOutliveTheAgent(t *testing.T) {
 		kept(t, dir, func(s *statestore.Store) {
 			r := prepare(t, &broker{}, with(s))
 			kit.NoError(t, r.Load(anyWork))
-			if stats := r.Stats(); stats.Works != 3 || stats.Pending != 0 {
+			if stats := r.Stats(); r.Works() != 3 || stats.Pending != 0 {
 				t.Errorf("at the end Stats = %+v, want the 3 works sent, changed and new", stats)
 			}
 		})
@@ -128,7 +128,7 @@ func TestLoadLeavesOutWhatItCanNotRead(t *testing.T) {
 	kept(t, dir, func(s *statestore.Store) {
 		r := prepare(t, &broker{}, with(s))
 		kit.NoError(t, r.Load(anyWork))
-		if stats := r.Stats(); stats.Works != 1 || stats.Pending != 1 {
+		if stats := r.Stats(); r.Works() != 1 || stats.Pending != 1 {
 			t.Errorf("Stats = %+v", stats)
 		}
 		if lines := strings.Count(r.log.String(), "cannot be read"); lines != 7 {

@@ -70,8 +70,8 @@ func TestAnswersAreBounded(t *testing.T) {
 		}
 		r.ReportDeleted(deletion(0))
 		r.ReportDeleted(&wire.Spec{UID: "u", Source: "other", Cluster: "quay", DeletionTimestamp: deletion(0).DeletionTimestamp})
-		if s := r.Stats(); s.Works != limit+1 || s.Dropped != 7 {
-			t.Errorf("%d works, %d dropped", s.Works, s.Dropped)
+		if s := r.Stats(); r.Works() != limit+1 || s.Dropped != 7 {
+			t.Errorf("%d works, %d dropped", r.Works(), s.Dropped)
 		}
 		r.run(t)
 		defer r.stop()
@@ -79,8 +79,8 @@ func TestAnswersAreBounded(t *testing.T) {
 		synctest.Wait()
 		r.ReportDeleted(deletion(limit))
 		synctest.Wait()
-		if s := r.Stats(); s.Works != 0 || s.Dropped != 7 || s.Published != limit+2 {
-			t.Errorf("then %d works, %d dropped, %d published", s.Works, s.Dropped, s.Published)
+		if s := r.Stats(); r.Works() != 0 || s.Dropped != 7 || s.Published != limit+2 {
+			t.Errorf("then %d works, %d dropped, %d published", r.Works(), s.Dropped, s.Published)
 		}
 	})
 }
