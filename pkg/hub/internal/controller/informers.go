@@ -83,78 +83,60 @@ func (i *Informers) Metrics() []prometheus.Collector {
 // ManifestWorkReplicaSets returns the cache of ManifestWorkReplicaSets.
 func (i *Informers) ManifestWorkReplicaSets() *Cache[*workv1alpha1.ManifestWorkReplicaSet] {
 	return plainCache(i, workv1alpha1.SchemeGroupVersion.WithResource("manifestworkreplicasets"), &workv1alpha1.ManifestWorkReplicaSet{},
-		func(c versioned.Interface) listwatch.Client[*workv1alpha1.ManifestWorkReplicaSetList] {
-			return c.WorkV1alpha1().ManifestWorkReplicaSets("")
-		})
+		i.cfg.Client.WorkV1alpha1().ManifestWorkReplicaSets(""))
 }
 
 // ManagedClusters returns the cache of ManagedClusters.
 func (i *Informers) ManagedClusters() *Cache[*clusterv1.ManagedCluster] {
 	return plainCache(i, clusterv1.SchemeGroupVersion.WithResource("managedclusters"), &clusterv1.ManagedCluster{},
-		func(c versioned.Interface) listwatch.Client[*clusterv1.ManagedClusterList] {
-			return c.ClusterV1().ManagedClusters()
-		})
+		i.cfg.Client.ClusterV1().ManagedClusters())
 }
 
 // ManagedClusterSets returns the cache of ManagedClusterSets.
 func (i *Informers) ManagedClusterSets() *Cache[*clusterv1beta2.ManagedClusterSet] {
 	return plainCache(i, clusterv1beta2.SchemeGroupVersion.WithResource("managedclustersets"), &clusterv1beta2.ManagedClusterSet{},
-		func(c versioned.Interface) listwatch.Client[*clusterv1beta2.ManagedClusterSetList] {
-			return c.ClusterV1beta2().ManagedClusterSets()
-		})
+		i.cfg.Client.ClusterV1beta2().ManagedClusterSets())
 }
 
 // ManagedClusterSetBindings returns the cache of ManagedClusterSetBindings.
 func (i *Informers) ManagedClusterSetBindings() *Cache[*clusterv1beta2.ManagedClusterSetBinding] {
 	return plainCache(i, clusterv1beta2.SchemeGroupVersion.WithResource("managedclustersetbindings"), &clusterv1beta2.ManagedClusterSetBinding{},
-		func(c versioned.Interface) listwatch.Client[*clusterv1beta2.ManagedClusterSetBindingList] {
-			return c.ClusterV1beta2().ManagedClusterSetBindings("")
-		})
+		i.cfg.Client.ClusterV1beta2().ManagedClusterSetBindings(""))
 }
 
 // Placements returns the cache of Placements.
 func (i *Informers) Placements() *Cache[*clusterv1beta1.Placement] {
 	return plainCache(i, clusterv1beta1.SchemeGroupVersion.WithResource("placements"), &clusterv1beta1.Placement{},
-		func(c versioned.Interface) listwatch.Client[*clusterv1beta1.PlacementList] {
-			return c.ClusterV1beta1().Placements("")
-		})
+		i.cfg.Client.ClusterV1beta1().Placements(""))
 }
 
 // PlacementDecisions returns the cache of PlacementDecisions.
 func (i *Informers) PlacementDecisions() *Cache[*clusterv1beta1.PlacementDecision] {
 	return plainCache(i, clusterv1beta1.SchemeGroupVersion.WithResource("placementdecisions"), &clusterv1beta1.PlacementDecision{},
-		func(c versioned.Interface) listwatch.Client[*clusterv1beta1.PlacementDecisionList] {
-			return c.ClusterV1beta1().PlacementDecisions("")
-		})
+		i.cfg.Client.ClusterV1beta1().PlacementDecisions(""))
 }
 
 // AddOnPlacementScores returns the cache of AddOnPlacementScores.
 func (i *Informers) AddOnPlacementScores() *Cache[*clusterv1alpha1.AddOnPlacementScore] {
 	return plainCache(i, clusterv1alpha1.SchemeGroupVersion.WithResource("addonplacementscores"), &clusterv1alpha1.AddOnPlacementScore{},
-		func(c versioned.Interface) listwatch.Client[*clusterv1alpha1.AddOnPlacementScoreList] {
-			return c.ClusterV1alpha1().AddOnPlacementScores("")
-		})
+		i.cfg.Client.ClusterV1alpha1().AddOnPlacementScores(""))
 }
 
 // WorkOverrides returns the cache of WorkOverrides.
 func (i *Informers) WorkOverrides() *Cache[*workwirev1alpha1.WorkOverride] {
 	return plainCache(i, workwirev1alpha1.GroupVersion.WithResource("workoverrides"), &workwirev1alpha1.WorkOverride{},
-		func(c versioned.Interface) listwatch.Client[*workwirev1alpha1.WorkOverrideList] {
-			return c.WorkwireV1alpha1().WorkOverrides("")
-		})
+		i.cfg.Client.WorkwireV1alpha1().WorkOverrides(""))
 }
 
 // RolloutPlans returns the cache of RolloutPlans.
 func (i *Informers) RolloutPlans() *Cache[*workwirev1alpha1.RolloutPlan] {
 	return plainCache(i, workwirev1alpha1.GroupVersion.WithResource("rolloutplans"), &workwirev1alpha1.RolloutPlan{},
-		func(c versioned.Interface) listwatch.Client[*workwirev1alpha1.RolloutPlanList] {
-			return c.WorkwireV1alpha1().RolloutPlans("")
-		})
+		i.cfg.Client.WorkwireV1alpha1().RolloutPlans(""))
 }
 
 // plainCache is [CacheOf] for objects that are held as they are.
-func plainCache[T Object, L runtime.Object](i *Informers, version schema.GroupVersionResource, example T, client func(versioned.Interface) listwatch.Client[L]) *Cache[T] {
-	return CacheOf(i, version, example, Codec[T]{}, client)
+func plainCache[T Object, L runtime.Object](i *Informers, version schema.GroupVersionResource, example T, client listwatch.Client[L]) *Cache[T] {
+	return CacheOf(i, version, example, Codec[T]{}, func(versioned.Interface) listwatch.Client[L] { return client })
 }
 
 // CacheOf returns the one cache of a resource and creates it at the first call, with objects like example
