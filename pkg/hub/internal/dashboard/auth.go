@@ -29,7 +29,8 @@ const (
 	accessAge    = 30 * time.Second
 	maxTokens    = 1000
 	maxUsers     = 500
-	maxReviews   = 16 // reviews under way
+	maxDecisions = 200_000 // of each user
+	maxReviews   = 16      // reviews under way
 	reviewLimit  = 10 * time.Second
 	maxTokenSize = 16 << 10
 )
@@ -71,19 +72,13 @@ type tokenAnswer struct {
 
 // userAccess is what one user may list.
 type userAccess struct {
-	asking  sync.Mutex                  // held while reviews are made: others of this user wait
-	mu      sync.Mutex                  // guards allowed
-	allowed map[resource]accessDecision // guarded by mu
+	asking  sync.Mutex            // held while reviews are made: others of this user wait
+	allowed *cache.LRUExpireCache // bool, by resource
 }
 
 // resource is what a viewer lists: manifestworks or manifestworkreplicasets in a namespace, "" for
 // all.
 type resource struct{ name, namespace string }
-
-type accessDecision struct {
-	allowed bool
-	expires time.Time
-}
 
 const (
 	worksResource = "manifestworks"
@@ -184,9 +179,10 @@ func (a *authenticator) scope(ctx context.Context, v viewer, name string, namesp
 	}
 	var group errgroup.Group
 	group.SetLimit(maxReviews)
-	for _, namespace := range namespaces {
-		group.Go(func() error {
-			_, err := a.mayList(ctx, v, user, resource{name: name, namespace: namespace})
+	allowed := make([]bool, len(namespaces))
+	for i, namespace := range namespaces {
+		group.Go(func() (err error) {
+			allowed[i], err = a.mayList(ctx, v, user, resource{name: name, namespace: namespace})
 			return err
 		})
 	}
@@ -194,15 +190,9 @@ func (a *authenticator) scope(ctx context.Context, v viewer, name string, namesp
 		return scope{}, err
 	}
 	s := scope{names: make(map[string]bool)}
-	user.mu.Lock()
-	defer user.mu.Unlock()
-	for _, namespace := range namespaces {
-		if user.allowed[resource{name: name, namespace: namespace}].allowed {
-			s.names[namespace] = true
-		}
+	for i, namespace := range namespaces {
+		s.names[namespace] = allowed[i]
 	}
-	now := a.now()
-	maps.DeleteFunc(user.allowed, func(_ resource, d accessDecision) bool { return !now.Before(d.expires) })
 	return s, nil
 }
 
@@ -212,7 +202,7 @@ func (a *authenticator) user(key string) *userAccess {
 	defer a.mu.Unlock()
 	user, ok := a.users.Get(key)
 	if !ok {
-		user = &userAccess{allowed: map[resource]accessDecision{}}
+		user = &userAccess{allowed: cache.NewLRUExpireCacheWithClock(maxDecisions, clock(a.now))}
 	}
 	a.users.Add(key, user, sessionLife) // again: nobody who looks is forgotten
 	return user.(*userAccess)
@@ -221,20 +211,14 @@ func (a *authenticator) user(key string) *userAccess {
 // mayList reports whether a viewer may list a resource in a namespace, as was decided at most 30 s
 // ago.
 func (a *authenticator) mayList(ctx context.Context, v viewer, user *userAccess, r resource) (bool, error) {
-	user.mu.Lock()
-	decision, ok := user.allowed[r]
-	user.mu.Unlock()
-	if ok && a.now().Before(decision.expires) {
-		return decision.allowed, nil
+	if allowed, ok := user.allowed.Get(r); ok {
+		return allowed.(bool), nil
 	}
 	allowed, err := a.reviewAccess(ctx, v, r)
-	if err != nil {
-		return false, err
+	if err == nil {
+		user.allowed.Add(r, allowed, accessAge)
 	}
-	user.mu.Lock()
-	defer user.mu.Unlock()
-	user.allowed[r] = accessDecision{allowed: allowed, expires: a.now().Add(accessAge)}
-	return allowed, nil
+	return allowed, err
 }
 
 func (a *authenticator) reviewAccess(ctx context.Context, v viewer, r resource) (bool, error) {
