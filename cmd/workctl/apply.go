@@ -13,19 +13,17 @@ import (
 	"github.com/workwire/workwire/pkg/ctl/cli"
 	"github.com/workwire/workwire/pkg/ctl/direct"
 	"github.com/workwire/workwire/pkg/ctl/fleet"
-	"github.com/workwire/workwire/pkg/ctl/wrap"
 	"github.com/workwire/workwire/pkg/wire"
 )
 
 // directFlags are the flags of apply and delete.
 type directFlags struct {
-	format    cli.FormatFlag
-	paths     []string
-	recursive bool
-	wait      bool
-	goal      string
-	timeout   time.Duration
-	keys      keyFlags
+	files   fileFlags
+	format  cli.FormatFlag
+	wait    bool
+	goal    string
+	timeout time.Duration
+	keys    keyFlags
 }
 
 const aboutDirect = "The transport configuration names the source; the works belong to it and to no hub. Nothing is kept between two runs,\n" +
@@ -48,7 +46,7 @@ func applyCommand(o *cli.Options) *cobra.Command {
 		if err == nil && f.goal == "deleted" {
 			err = cli.Usagef("--for=deleted is what workctl delete waits for")
 		}
-		if err == nil && len(f.paths) == 0 {
+		if err == nil && len(f.files.paths) == 0 {
 			err = cli.Usagef("-f is required: the ManifestWorks")
 		}
 		if err != nil {
@@ -85,7 +83,7 @@ func deleteCommand(o *cli.Options) *cobra.Command {
 			}
 			names = t.names
 		}
-		if (len(names) == 0) == (len(f.paths) == 0) {
+		if (len(names) == 0) == (len(f.files.paths) == 0) {
 			return usageError(cmd, cli.Usagef("name works, or give -f"))
 		}
 		if len(names) > 0 && o.Namespace == "" {
@@ -98,8 +96,7 @@ func deleteCommand(o *cli.Options) *cobra.Command {
 
 func (f *directFlags) add(cmd *cobra.Command, wait string) {
 	fs := cmd.Flags()
-	fs.StringArrayVarP(&f.paths, "filename", "f", nil, "file with ManifestWorks, or directory with *.yaml, *.yml and *.json, or - for stdin; may be repeated")
-	fs.BoolVarP(&f.recursive, "recursive", "R", false, "read the directories in a directory, too")
+	f.files.add(fs, "ManifestWorks", "")
 	fs.BoolVar(&f.wait, "wait", true, wait)
 	fs.DurationVar(&f.timeout, "timeout", 5*time.Minute, "how long to wait; 0 means forever")
 	f.keys.add(fs)
@@ -156,11 +153,7 @@ func (f *directFlags) run(ctx context.Context, cmd *cobra.Command, o *cli.Option
 // works returns the works of the files, or those that the names identify.
 func (f *directFlags) works(o *cli.Options, names []string, id wire.SourceID, topics wire.SourceTopics) ([]*workv1.ManifestWork, error) {
 	if len(names) == 0 {
-		manifests, err := wrap.Read(f.paths, o.In, f.recursive)
-		if err != nil {
-			return nil, err
-		}
-		return direct.Works(manifests, id, topics, o.Namespace)
+		return f.files.works(o, id, topics)
 	}
 	if _, err := topics.Specs(wire.ClusterName(o.Namespace)); err != nil {
 		return nil, err

@@ -10,20 +10,17 @@ import (
 
 	"github.com/spf13/cobra"
 
-	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/ctl/cli"
 	"github.com/workwire/workwire/pkg/ctl/direct"
-	"github.com/workwire/workwire/pkg/ctl/wrap"
 	"github.com/workwire/workwire/pkg/wire"
 )
 
 // diffFlags are the flags of diff.
 type diffFlags struct {
-	format    cli.FormatFlag
-	paths     []string
-	recursive bool
-	timeout   time.Duration
-	keys      keyFlags
+	files   fileFlags
+	format  cli.FormatFlag
+	timeout time.Duration
+	keys    keyFlags
 }
 
 func diffCommand(o *cli.Options) *cobra.Command {
@@ -41,14 +38,13 @@ func diffCommand(o *cli.Options) *cobra.Command {
 			"  workctl diff -f web.yaml --transport=ops.yaml -n cluster1 --signing-key=ops.key --seal-keys=seal-keys --trusted-agents=trusted-agents.yaml",
 	})
 	fs := cmd.Flags()
-	fs.StringArrayVarP(&f.paths, "filename", "f", nil, "file with ManifestWorks, or directory with *.yaml, *.yml and *.json, or - for stdin; may be repeated")
-	fs.BoolVarP(&f.recursive, "recursive", "R", false, "read the directories in a directory, too")
+	f.files.add(fs, "ManifestWorks", "")
 	fs.DurationVar(&f.timeout, "timeout", time.Minute, "how long to wait for the answer about each work")
 	f.keys.add(fs)
 	f.format.Add(cmd, cli.Table, cli.JSON, cli.YAML, cli.JSONPath)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		switch {
-		case len(f.paths) == 0:
+		case len(f.files.paths) == 0:
 			return usageError(cmd, cli.Usagef("-f is required: the ManifestWorks"))
 		case f.timeout <= 0:
 			return usageError(cmd, cli.Usagef("--timeout must be positive, got %s", f.timeout))
@@ -68,7 +64,11 @@ func (f *diffFlags) run(ctx context.Context, o *cli.Options) error {
 	if c.Broker, err = o.Broker(); err != nil {
 		return err
 	}
-	if c.Works, err = f.works(o, c); err != nil {
+	id, topics, err := direct.SourceOf(c.Broker.Topics)
+	if err != nil {
+		return err
+	}
+	if c.Works, err = f.files.works(o, id, topics); err != nil {
 		return err
 	}
 	if c.Keys, err = f.keys.open(); err != nil {
@@ -88,18 +88,6 @@ func (f *diffFlags) run(ctx context.Context, o *cli.Options) error {
 		return err
 	}
 	return verdict(results)
-}
-
-func (f *diffFlags) works(o *cli.Options, c direct.DiffConfig) ([]*workv1.ManifestWork, error) {
-	id, topics, err := direct.SourceOf(c.Broker.Topics)
-	if err != nil {
-		return nil, err
-	}
-	manifests, err := wrap.Read(f.paths, o.In, f.recursive)
-	if err != nil {
-		return nil, err
-	}
-	return direct.Works(manifests, id, topics, o.Namespace)
 }
 
 // verdict returns the error that the exit code comes from, nil if nothing would change.

@@ -13,7 +13,6 @@ import (
 	"github.com/workwire/workwire/pkg/ctl/fleet"
 	"github.com/workwire/workwire/pkg/ctl/preview"
 	"github.com/workwire/workwire/pkg/ctl/render"
-	"github.com/workwire/workwire/pkg/ctl/wrap"
 	"github.com/workwire/workwire/pkg/hub/previews"
 	"github.com/workwire/workwire/pkg/runtime/amount"
 	"github.com/workwire/workwire/pkg/workstate/condition"
@@ -28,16 +27,15 @@ const (
 
 // diffSetFlags are the flags of diff set.
 type diffSetFlags struct {
-	format    cli.FormatFlag
-	paths     []string
-	recursive bool
-	clusters  []string
-	sample    string
-	atOnce    int
-	timeout   time.Duration
-	record    bool
-	keys      keyFlags
-	size      amount.Amount
+	format   cli.FormatFlag
+	files    fileFlags
+	clusters []string
+	sample   string
+	atOnce   int
+	timeout  time.Duration
+	record   bool
+	keys     keyFlags
+	size     amount.Amount
 }
 
 func diffSetCommand(o *cli.Options) *cobra.Command {
@@ -60,8 +58,7 @@ func diffSetCommand(o *cli.Options) *cobra.Command {
 		ValidArgsFunction: completeNames(o, sets),
 	})
 	fs := cmd.Flags()
-	fs.StringArrayVarP(&f.paths, "filename", "f", nil, "file with the set as it would be, or directory with *.yaml, *.yml and *.json, or - for stdin; may be repeated (default: the set that is stored)")
-	fs.BoolVarP(&f.recursive, "recursive", "R", false, "read the directories in a directory, too")
+	f.files.add(fs, "the set as it would be", " (default: the set that is stored)")
 	fs.StringSliceVar(&f.clusters, "clusters", nil, "clusters to ask, comma-separated (default: all that the placements select)")
 	fs.StringVar(&f.sample, "sample", "", "ask so many clusters, a number or a percentage such as 5%: always the same, chosen by a hash of their names (default: all)")
 	fs.IntVar(&f.atOnce, "at-once", 32, "how many clusters to ask at a time")
@@ -82,9 +79,9 @@ func diffSetCommand(o *cli.Options) *cobra.Command {
 func (f *diffSetFlags) validate(args []string) (err error) {
 	f.size, _ = preview.ParseSize("100%")
 	switch {
-	case len(args) == 0 && len(f.paths) == 0:
+	case len(args) == 0 && len(f.files.paths) == 0:
 		return cli.Usagef("name a set, or give -f with one")
-	case f.record && len(f.paths) > 0:
+	case f.record && len(f.files.paths) > 0:
 		return cli.Usagef("--record is about the stored set: apply the files first; a set with workwire.dev/preview=Required waits for it")
 	case f.sample != "" && len(f.clusters) > 0:
 		return cli.Usagef("give --clusters or --sample, not both")
@@ -147,10 +144,10 @@ func (f *diffSetFlags) run(ctx context.Context, o *cli.Options, name string) err
 func (f *diffSetFlags) subject(o *cli.Options, name string) (*fleet.Reader, preview.Subject, error) {
 	of := preview.Subject{Name: name, Anywhere: o.Namespace == ""}
 	reader, namespace, err := hubNamespace(o)
-	if of.Namespace = namespace; err != nil || len(f.paths) == 0 {
+	if of.Namespace = namespace; err != nil || len(f.files.paths) == 0 {
 		return reader, of, err
 	}
-	files, err := wrap.Read(f.paths, o.In, f.recursive)
+	files, err := f.files.read(o)
 	if err == nil {
 		of.Files, err = render.ParseSets(files)
 	}
@@ -192,7 +189,7 @@ func (f *diffSetFlags) show(o *cli.Options, plan *preview.Plan, record *previews
 		plan.Set.Namespace, plan.Set.Name, revision, cli.Plural(record.Clusters, "cluster", "clusters"), cli.Plural(record.Asked, "was asked", "were asked"),
 		cli.Plural(record.Answered, "has answered", "have answered"), cli.Plural(record.Away, "is away", "are away"),
 		cli.Plural(record.Refused, "refuses something", "refuse something"), cli.Plural(record.Changed, "object", "objects"), record.Deleted)
-	if previews.Demanded(plan.Set.Annotations) && !f.record && len(f.paths) == 0 {
+	if previews.Demanded(plan.Set.Annotations) && !f.record && len(f.files.paths) == 0 {
 		fmt.Fprintln(o.Out, forecast(held))
 	}
 	return nil

@@ -12,10 +12,9 @@ import (
 
 func renderCommand(o *cli.Options) *cobra.Command {
 	var (
-		paths     []string
-		clusters  string
-		recursive bool
-		format    cli.FormatFlag
+		files    fileFlags
+		clusters string
+		format   cli.FormatFlag
 	)
 	cmd := leaf(&cobra.Command{
 		Use:   "render -f FILE|DIR|- --clusters=FILE [-n CLUSTER]",
@@ -27,15 +26,15 @@ func renderCommand(o *cli.Options) *cobra.Command {
 		Example: "  kubectl get managedclusters -o yaml > clusters.yaml\n" +
 			"  workctl render -f till/ --clusters=clusters.yaml -n berlin",
 		RunE: func(*cobra.Command, []string) error {
-			if len(paths) == 0 || clusters == "" {
+			if len(files.paths) == 0 || clusters == "" {
 				return cli.Usagef("-f and --clusters are required: the files with the set and its overrides, and the one with the ManagedClusters")
 			}
-			files, errFiles := wrap.Read(paths, o.In, recursive)
+			manifests, errFiles := files.read(o)
 			of, errClusters := wrap.Read([]string{clusters}, o.In, false)
 			if err := errors.Join(errFiles, errClusters); err != nil {
 				return err
 			}
-			input, err := render.Parse(files, of)
+			input, err := render.Parse(manifests, of)
 			if err != nil {
 				return err
 			}
@@ -44,9 +43,8 @@ func renderCommand(o *cli.Options) *cobra.Command {
 		},
 	})
 	fs := cmd.Flags()
-	fs.StringArrayVarP(&paths, "filename", "f", nil, "file with the set, its overrides, and the ConfigMaps and Secrets that they refer to, or directory with *.yaml, *.yml and *.json, or - for stdin; may be repeated; required")
+	files.add(fs, "the set, its overrides, and the ConfigMaps and Secrets that they refer to", "; required")
 	fs.StringVar(&clusters, "clusters", "", "file with ManagedClusters, or directory, or - for stdin; required")
-	fs.BoolVarP(&recursive, "recursive", "R", false, "read the directories in a directory, too")
 	format.Add(cmd, cli.YAML, cli.JSON)
 	return cmd
 }

@@ -4,9 +4,13 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/ctl/cli"
+	"github.com/workwire/workwire/pkg/ctl/direct"
 	"github.com/workwire/workwire/pkg/ctl/wrap"
+	"github.com/workwire/workwire/pkg/wire"
 )
 
 // brokerCommands returns the commands about the broker and clusters.
@@ -14,12 +18,36 @@ func brokerCommands(o *cli.Options) []*cobra.Command {
 	return []*cobra.Command{wrapCommand(o), renderCommand(o), diffCommand(o), applyCommand(o), deleteCommand(o), doctorCommand(o), tailCommand(o), joinCommand(o)}
 }
 
+// fileFlags are the flags of commands that read objects of files.
+type fileFlags struct {
+	paths     []string
+	recursive bool
+}
+
+// add adds the flags; content says what a file has, and more what else there is to know.
+func (f *fileFlags) add(fs *pflag.FlagSet, content, more string) {
+	fs.StringArrayVarP(&f.paths, "filename", "f", nil, "file with "+content+", or directory with *.yaml, *.yml and *.json, or - for stdin; may be repeated"+more)
+	fs.BoolVarP(&f.recursive, "recursive", "R", false, "read the directories in a directory, too")
+}
+
+func (f *fileFlags) read(o *cli.Options) ([]wrap.Manifest, error) {
+	return wrap.Read(f.paths, o.In, f.recursive)
+}
+
+// works returns the ManifestWorks of the files for a source.
+func (f *fileFlags) works(o *cli.Options, id wire.SourceID, topics wire.SourceTopics) ([]*workv1.ManifestWork, error) {
+	manifests, err := f.read(o)
+	if err != nil {
+		return nil, err
+	}
+	return direct.Works(manifests, id, topics, o.Namespace)
+}
+
 func wrapCommand(o *cli.Options) *cobra.Command {
 	var (
-		paths     []string
-		recursive bool
-		format    cli.FormatFlag
-		config    wrap.Config
+		files  fileFlags
+		format cli.FormatFlag
+		config wrap.Config
 	)
 	cmd := leaf(&cobra.Command{
 		Use:   "wrap -f FILE|DIR|- --name=NAME [-n CLUSTER]",
@@ -29,11 +57,11 @@ func wrapCommand(o *cli.Options) *cobra.Command {
 			"connection. Without -n the works have no namespace, for kubectl apply -n.",
 		Example: "  workctl wrap -f deploy/ --name=web -n cluster1 | kubectl apply --server-side -f -",
 		RunE: func(*cobra.Command, []string) error {
-			if len(paths) == 0 || config.Name == "" {
+			if len(files.paths) == 0 || config.Name == "" {
 				return cli.Usagef("-f and --name are required: the manifests, and the name of the work")
 			}
 			config.Cluster = o.Namespace
-			manifests, err := wrap.Read(paths, o.In, recursive)
+			manifests, err := files.read(o)
 			if err != nil {
 				return err
 			}
@@ -48,8 +76,7 @@ func wrapCommand(o *cli.Options) *cobra.Command {
 		},
 	})
 	fs := cmd.Flags()
-	fs.StringArrayVarP(&paths, "filename", "f", nil, "file with manifests, or directory with *.yaml, *.yml and *.json, or - for stdin; may be repeated; required")
-	fs.BoolVarP(&recursive, "recursive", "R", false, "read the directories in a directory, too")
+	files.add(fs, "manifests", "; required")
 	fs.StringVar(&config.Name, "name", "", "name of the work; required")
 	fs.StringVar(&config.ObjectNamespace, "object-namespace", "", "namespace of objects that need one and have none (default: such an object is an error)")
 	fs.BoolVar(&config.Feedback, "feedback", true, "report the well-known values of each object whose kind has some, such as ReadyReplicas")
