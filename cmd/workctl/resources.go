@@ -72,7 +72,7 @@ func hubNamespace(o *cli.Options) (reader *fleet.Reader, namespace string, err e
 	if reader, err = hub(o); err != nil {
 		return nil, "", err
 	}
-	namespace, _, err = o.HubNamespace()
+	namespace, err = o.HubNamespace()
 	return reader, namespace, err
 }
 

@@ -91,14 +91,13 @@ func (o *Options) RESTConfig() (*rest.Config, error) {
 	return c, nil
 }
 
-// HubNamespace returns --namespace, else the namespace of the context, else "default". explicit
-// reports whether --namespace is set.
-func (o *Options) HubNamespace() (name string, explicit bool, err error) {
-	name, _, err = o.clientConfig().Namespace()
+// HubNamespace returns --namespace, else the namespace of the context, else "default".
+func (o *Options) HubNamespace() (string, error) {
+	name, _, err := o.clientConfig().Namespace()
 	if err != nil {
-		return "", false, Errorf("read the kubeconfig: %w", err).Do("name the hub's kubeconfig with --kubeconfig or $KUBECONFIG")
+		return "", Errorf("read the kubeconfig: %w", err).Do("name the hub's kubeconfig with --kubeconfig or $KUBECONFIG")
 	}
-	return name, o.Namespace != "", nil
+	return name, nil
 }
 
 // Broker reads the transport configuration file.

@@ -176,18 +176,17 @@ func TestOptions(t *testing.T) {
 	for _, c := range []struct {
 		options         cli.Options
 		host, namespace string
-		explicit        bool
 	}{
-		{cli.Options{}, "https://a", "default", false},
-		{cli.Options{Kubeconfig: path, Context: "b"}, "https://b", "shop", false},
-		{cli.Options{Context: "b", Namespace: "other"}, "https://b", "other", true},
+		{cli.Options{}, "https://a", "default"},
+		{cli.Options{Kubeconfig: path, Context: "b"}, "https://b", "shop"},
+		{cli.Options{Context: "b", Namespace: "other"}, "https://b", "other"},
 	} {
 		config, err := c.options.RESTConfig()
 		kit.NoError(t, err)
-		namespace, explicit, err := c.options.HubNamespace()
+		namespace, err := c.options.HubNamespace()
 		kit.NoError(t, err)
-		if config.Host != c.host || namespace != c.namespace || explicit != c.explicit {
-			t.Errorf("%+v: %s, %s, %v", c.options, config.Host, namespace, explicit)
+		if config.Host != c.host || namespace != c.namespace {
+			t.Errorf("%+v: %s, %s", c.options, config.Host, namespace)
 		}
 	}
 	for want, options := range map[string]cli.Options{

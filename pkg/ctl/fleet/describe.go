@@ -244,13 +244,8 @@ func (r *Reader) events(ctx context.Context, namespace, kind, name string) []cor
 }
 
 func lastTime(e *corev1.Event) metav1.Time {
-	switch {
-	case e.Series != nil:
+	if e.Series != nil {
 		return metav1.Time{Time: e.Series.LastObservedTime.Time}
-	case !e.LastTimestamp.IsZero():
-		return e.LastTimestamp
-	case !e.EventTime.IsZero():
-		return metav1.Time{Time: e.EventTime.Time}
 	}
-	return e.CreationTimestamp
+	return metav1.Time{Time: cmp.Or(e.LastTimestamp.Time, e.EventTime.Time, e.CreationTimestamp.Time)}
 }
