@@ -106,18 +106,10 @@ func (h *Hub) buildWorks(
 	if h.works, err = works.New(cfg); err != nil {
 		return err
 	}
-	return h.buildTally()
-}
-
-// buildTally creates what counts works by state.
-func (h *Hub) buildTally() (err error) {
-	cfg := tally.Config{
-		Works: h.cache, Served: h.leadership.Shard.Serves, GroupLabel: h.cfg.ClusterGroupLabel, MaxGroups: h.cfg.MaxClusterGroups, Registerer: h.cfg.Registerer,
-	}
-	if h.clusters != nil {
-		cfg.ManagedClusters = h.informers.ManagedClusters()
-	}
-	h.tally, err = tally.New(cfg)
+	h.tally, err = tally.New(tally.Config{
+		Works: h.cache, ManagedClusters: cfg.ManagedClusters, Served: h.leadership.Shard.Serves,
+		GroupLabel: h.cfg.ClusterGroupLabel, MaxGroups: h.cfg.MaxClusterGroups, Registerer: h.cfg.Registerer,
+	})
 	return err
 }
 
