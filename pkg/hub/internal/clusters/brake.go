@@ -123,10 +123,7 @@ func (x *clusterIndex) brake(name wire.ClusterName, now time.Time) {
 		// The others are expected to return too: they have the whole grace again.
 		x.delayTaints(now.Add(x.policy.limits.grace))
 	}
-	select {
-	case x.wake <- struct{}{}: // the timer reports it
-	default:
-	}
+	x.wakeTimer() // which reports it
 }
 
 // delayTaints has no taint set before a time, and all absent clusters reconciled: once per release

@@ -198,6 +198,11 @@ func (x *clusterIndex) schedule(at time.Time) {
 		return
 	}
 	x.next = at
+	x.wakeTimer()
+}
+
+// wakeTimer has the timer look at what is due, and at the brake.
+func (x *clusterIndex) wakeTimer() {
 	select {
 	case x.wake <- struct{}{}:
 	default: // awake already
@@ -216,10 +221,7 @@ func (x *clusterIndex) starting(now time.Time) {
 // offline notes that the hub has no connection. mu is held.
 func (x *clusterIndex) offline(now time.Time) {
 	x.offlineSince = now
-	select {
-	case x.wake <- struct{}{}:
-	default:
-	}
+	x.wakeTimer()
 }
 
 // hubAbsent applies that the hub has had no connection for too long, once per loss of it: one pass

@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	clusterv1beta1 "github.com/workwire/workwire/pkg/apis/cluster/v1beta1"
 	"github.com/workwire/workwire/pkg/hub/internal/controller"
@@ -16,10 +17,10 @@ type metrics struct {
 }
 
 func newMetrics(placements *controller.Cache[*clusterv1beta1.Placement]) *metrics {
-	withCondition := func(condition string) func() int {
+	with := func(condition string, status metav1.ConditionStatus) func() int {
 		return func() int {
 			return len(slices.DeleteFunc(placements.All(), func(p *clusterv1beta1.Placement) bool {
-				return !meta.IsStatusConditionTrue(p.Status.Conditions, condition)
+				return !meta.IsStatusConditionPresentAndEqual(p.Status.Conditions, condition, status)
 			}))
 		}
 	}
@@ -30,13 +31,9 @@ func newMetrics(placements *controller.Cache[*clusterv1beta1.Placement]) *metric
 			"PlacementDecision), status (of a Placement), or failed (any of them).", "write"),
 		gauges: []prometheus.Collector{
 			controller.NewGaugeFunc("placement_placements", "Placements on the hub.", placements.Len),
-			controller.NewGaugeFunc("placement_satisfied_placements", "Placements that are satisfied.", withCondition(clusterv1beta1.PlacementConditionSatisfied)),
-			controller.NewGaugeFunc("placement_unbound_placements", "Placements without a bound ManagedClusterSet that has clusters.", func() int {
-				return len(slices.DeleteFunc(placements.All(), func(p *clusterv1beta1.Placement) bool {
-					return !meta.IsStatusConditionFalse(p.Status.Conditions, clusterv1beta1.PlacementConditionBound)
-				}))
-			}),
-			controller.NewGaugeFunc("placement_misconfigured_placements", "Placements with an invalid spec.", withCondition(clusterv1beta1.PlacementConditionMisconfigured)),
+			controller.NewGaugeFunc("placement_satisfied_placements", "Placements that are satisfied.", with(clusterv1beta1.PlacementConditionSatisfied, metav1.ConditionTrue)),
+			controller.NewGaugeFunc("placement_unbound_placements", "Placements without a bound ManagedClusterSet that has clusters.", with(clusterv1beta1.PlacementConditionBound, metav1.ConditionFalse)),
+			controller.NewGaugeFunc("placement_misconfigured_placements", "Placements with an invalid spec.", with(clusterv1beta1.PlacementConditionMisconfigured, metav1.ConditionTrue)),
 		},
 	}
 }

@@ -102,11 +102,7 @@ func (c *Controller) clusterChanged(before, after *clusterv1.ManagedCluster) {
 	if before != nil && after != nil && relevant(before) == relevant(after) {
 		return
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for uid := range c.clusters[wire.ClusterName(cmp.Or(after, before).Name)] {
-		c.schedule(uid, c.entries[uid])
-	}
+	c.ClusterGained(wire.ClusterName(cmp.Or(after, before).Name))
 }
 
 // relevant is what decides about works of a cluster.
