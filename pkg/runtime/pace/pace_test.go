@@ -243,7 +243,7 @@ func newBusy(t *testing.T, atOnce int) *busy {
 						b.mu.Unlock()
 						cores <- struct{}{}
 						b.mu.Lock()
-						took := time.Duration(float64(busyTook)*(0.8+0.4*b.random.Float64()))
+						took := time.Duration(float64(busyTook) * (0.8 + 0.4*b.random.Float64()))
 						b.mu.Unlock()
 						time.Sleep(took)
 						<-cores

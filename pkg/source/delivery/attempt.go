@@ -44,7 +44,7 @@ func (in *attemptEnded) apply(d *core, now time.Time) {
 	case in.paused:
 		// The next change of the work, or the next connection, tries again.
 		w.confirmed = max(w.confirmed, in.holds)
-		d.endAttempt(w, held, in.intent)
+		d.endAttempt(w, held, in.before.intent)
 	case in.plan.spec == nil:
 		d.skipped(w, in)
 	case in.err == nil:
@@ -55,12 +55,12 @@ func (in *attemptEnded) apply(d *core, now time.Time) {
 			storeWanted{w.key, in.owner, statusUpdate{name: in.name, refused: &in.refused.condition}}.apply(d, now)
 		}
 		w.follow(in)
-		if in.removed != nil && w.removed == in.removed && w.intent == nothing {
+		if in.before.removed != nil && w.removed == in.before.removed && w.intent == nothing {
 			w.said = saidDeleted // the deletion is dropped: the agent sends another resync request
 		}
 		d.endAttempt(w, denied, nothing)
 	default:
-		if d.endAttempt(w, failed, max(in.intent, repeat)); w.phase == backingOff {
+		if d.endAttempt(w, failed, max(in.before.intent, repeat)); w.phase == backingOff {
 			d.due.Set(w, now.Add(backoff(minPublishDelay, int(w.failures), maxPublishDelay)))
 			w.failures++
 		}
@@ -110,7 +110,7 @@ func (d *core) published(w *workRecord, in *attemptEnded) {
 
 // follow has the publish begin that must follow the one of in, unless the source has removed the work since.
 func (w *workRecord) follow(in *attemptEnded) {
-	if in.plan.more && (w.removed == nil || w.removed == in.removed) {
+	if in.plan.more && (w.removed == nil || w.removed == in.before.removed) {
 		w.intent = max(w.intent, newest)
 	}
 }
@@ -118,7 +118,7 @@ func (w *workRecord) follow(in *attemptEnded) {
 // complete ends an attempt that did not fail. If the agent has to confirm what was published, and when, the
 // work is looked at again.
 func (d *core) complete(w *workRecord, in *attemptEnded, publishedAt time.Time) {
-	if w.removed == in.removed {
+	if w.removed == in.before.removed {
 		switch {
 		case in.plan.revision == revision{}:
 		case !in.plan.revision.deleting:

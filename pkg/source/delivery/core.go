@@ -98,7 +98,7 @@ func (d *core) begin() bool {
 			continue // forgotten
 		}
 		c.underWay++
-		d.act(&attempt{work: w, workRecord: *w})
+		d.act(&attempt{work: w, before: *w})
 		d.move(w, taken)
 		w.intent = nothing
 		return true

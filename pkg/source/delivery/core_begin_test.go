@@ -45,7 +45,7 @@ func TestBegin(t *testing.T) {
 		t.Error("a forgotten work is still of its cluster")
 	}
 	s.step(s.begin(work(0)))
-	if len(s.begun) != 2 || s.begun[1].key.cluster != "cluster4" {
+	if len(s.begun) != 2 || s.begun[1].before.key.cluster != "cluster4" {
 		t.Fatalf("next comes %+v", s.begun)
 	}
 	counts(2, 4, 1)

@@ -73,7 +73,7 @@ func (s *script) begin(work *workv1.ManifestWork) *attemptEnded {
 	if !ok {
 		s.t.Fatal("nothing is to be published")
 	}
-	return &attemptEnded{attempt: a, plan: planPublish(&a.workRecord, StoredWork{Work: work}, "hub1", s.now), began: s.now}
+	return &attemptEnded{attempt: a, plan: planPublish(&a.before, StoredWork{Work: work}, "hub1", s.now), began: s.now}
 }
 
 // publishNext carries out the next attempt. It returns nil if there is no attempt or it publishes
@@ -446,7 +446,7 @@ func TestPausedCluster(t *testing.T) {
 			if !ok {
 				return keys
 			}
-			keys = append(keys, a.key)
+			keys = append(keys, a.before.key)
 			s.step(&attemptEnded{attempt: a})
 		}
 	}

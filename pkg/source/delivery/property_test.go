@@ -95,17 +95,17 @@ func (m *model) act(a action) {
 	m.t.Helper()
 	switch a := a.(type) {
 	case *attempt:
-		m.log = append(m.log, fmt.Sprintf("  begins %v", a.key))
-		fmt.Fprintf(m.trace, " attempt %v %+v %v %+v %d %d\n", a.key, a.intent, a.said, a.published, a.confirmed, a.republishes)
+		m.log = append(m.log, fmt.Sprintf("  begins %v", a.before.key))
+		fmt.Fprintf(m.trace, " attempt %v %+v %v %+v %d %d\n", a.before.key, a.before.intent, a.before.said, a.before.published, a.before.confirmed, a.before.republishes)
 		switch {
 		case m.connected == 0:
-			m.fail("%v begins without a connection", a.key)
-		case m.states[a.key.cluster] != ClusterOpen:
-			m.fail("%v begins though its cluster is not open", a.key)
-		case slices.ContainsFunc(m.begun, func(b *attempt) bool { return b.key == a.key }):
-			m.fail("%v begins twice", a.key)
+			m.fail("%v begins without a connection", a.before.key)
+		case m.states[a.before.key.cluster] != ClusterOpen:
+			m.fail("%v begins though its cluster is not open", a.before.key)
+		case slices.ContainsFunc(m.begun, func(b *attempt) bool { return b.before.key == a.before.key }):
+			m.fail("%v begins twice", a.before.key)
 		}
-		delete(m.wanted, a.key)
+		delete(m.wanted, a.before.key)
 		m.begun = append(m.begun, a)
 	case *asking:
 		name := a.job.cluster
@@ -159,7 +159,7 @@ func (m *model) check() {
 	scheduled, waiting := 0, 0
 	for k, w := range m.core.works {
 		found[w.phase]++
-		under := slices.ContainsFunc(m.begun, func(a *attempt) bool { return a.key == k })
+		under := slices.ContainsFunc(m.begun, func(a *attempt) bool { return a.before.key == k })
 		switch {
 		case under != (w.phase == inFlight):
 			m.fail("%v is in phase %d, under way %v", k, w.phase, under)
@@ -233,7 +233,7 @@ func (m *model) check() {
 // underWay returns the cluster of each attempt, ask and write under way.
 func (m *model) underWay() (clusters []wire.ClusterName) {
 	for _, a := range m.begun {
-		clusters = append(clusters, a.key.cluster)
+		clusters = append(clusters, a.before.key.cluster)
 	}
 	for _, a := range m.asks {
 		clusters = append(clusters, a.job.cluster)
@@ -274,15 +274,15 @@ func (m *model) remove(k workKey) {
 func (m *model) end(i int, reliable bool) {
 	a := m.begun[i]
 	m.begun = slices.Delete(m.begun, i, i+1)
-	work := m.works[a.key]
-	in := &attemptEnded{attempt: a, plan: planPublish(&a.workRecord, StoredWork{Work: work}, "hub1", m.now), began: m.now}
+	work := m.works[a.before.key]
+	in := &attemptEnded{attempt: a, plan: planPublish(&a.before, StoredWork{Work: work}, "hub1", m.now), began: m.now}
 	chance := m.random.IntN(10)
 	if reliable {
 		chance = 9
 	}
 	switch spec := in.plan.spec; {
 	case spec == nil:
-	case !spec.IsDeletion() && m.pausedWork[a.key]:
+	case !spec.IsDeletion() && m.pausedWork[a.before.key]:
 		in.paused = true
 	case chance < 2:
 		in.err = errors.New("failed")
@@ -291,15 +291,15 @@ func (m *model) end(i int, reliable bool) {
 		in.refused = &refusal{revision: in.plan.revision, limit: m.connections, condition: metav1.Condition{Reason: workv1.ReasonTooLarge}}
 	case chance < 5: // lost
 	case spec.IsDeletion():
-		delete(m.holds, a.key)
-		m.say(a.key, spec.Generation, workv1.WorkDeleting, workv1.WorkDeleted)
+		delete(m.holds, a.before.key)
+		m.say(a.before.key, spec.Generation, workv1.WorkDeleting, workv1.WorkDeleted)
 	default:
-		m.holds[a.key] = max(m.holds[a.key], spec.Generation)
-		m.say(a.key, m.holds[a.key], workv1.WorkApplied)
+		m.holds[a.before.key] = max(m.holds[a.before.key], spec.Generation)
+		m.say(a.before.key, m.holds[a.before.key], workv1.WorkApplied)
 	}
-	m.log = append(m.log, fmt.Sprintf("  %v ends: spec %+v, error %v, paused %v", a.key, in.plan.spec, in.err, in.paused))
-	if in.plan.more && !in.paused && (in.err == nil || in.refused != nil) && m.works[a.key] != nil && !a.work.abandoned {
-		m.step(in, a.key)
+	m.log = append(m.log, fmt.Sprintf("  %v ends: spec %+v, error %v, paused %v", a.before.key, in.plan.spec, in.err, in.paused))
+	if in.plan.more && !in.paused && (in.err == nil || in.refused != nil) && m.works[a.before.key] != nil && !a.work.abandoned {
+		m.step(in, a.before.key)
 	} else {
 		m.step(in)
 	}

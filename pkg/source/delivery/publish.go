@@ -98,10 +98,10 @@ func (e *Engine) carryOut(ctx context.Context, a action) {
 
 // publish carries out an attempt and passes its end to the core.
 func (e *Engine) publish(ctx context.Context, a *attempt) {
-	ended := &attemptEnded{attempt: a, began: time.Now()}
-	stored := e.currentWork(a.key)
+	ended, before := &attemptEnded{attempt: a, began: time.Now()}, &a.before
+	stored := e.currentWork(before.key)
 	work := stored.Work
-	ended.plan = planPublish(&a.workRecord, stored, e.config.Source, ended.began)
+	ended.plan = planPublish(before, stored, e.config.Source, ended.began)
 	p, change := ended.plan, e.changeOf(a, ended.plan)
 	switch {
 	case p.spec != nil && !p.spec.IsDeletion() && work.DeletionTimestamp == nil && stored.Paused:
@@ -109,22 +109,22 @@ func (e *Engine) publish(ctx context.Context, a *attempt) {
 		e.step(ended)
 		return
 	case p.spec == nil:
-		e.changes.Done(a.key, change)
+		e.changes.Done(before.key, change)
 		e.step(ended)
 		return
 	}
 	published := Publication{
-		UID: a.key.uid, Name: p.spec.Meta.Name, Cluster: a.key.cluster, Generation: p.spec.Generation, Action: p.spec.Action, Began: ended.began,
-		deletion: p.spec.IsDeletion(), repeated: a.published == p.revision && a.intent < missed,
+		UID: before.key.uid, Name: p.spec.Meta.Name, Cluster: before.key.cluster, Generation: p.spec.Generation, Action: p.spec.Action, Began: ended.began,
+		deletion: p.spec.IsDeletion(), repeated: before.published == p.revision && before.intent < missed,
 	}
-	published.topic, _ = e.topics.Specs(a.key.cluster) // publishSpec fails if there is none
+	published.topic, _ = e.topics.Specs(before.key.cluster) // publishSpec fails if there is none
 	e.report(published)
-	p.spec.SourceIdentity, p.spec.Accepts = e.identityFor(a.key.cluster), wire.AcceptedBySources
+	p.spec.SourceIdentity, p.spec.Accepts = e.identityFor(before.key.cluster), wire.AcceptedBySources
 	if !p.spec.IsDeletion() {
 		p.spec.Meta.Annotations = withDefaults(p.spec.Meta.Annotations, e.config.Annotations)
 		p.spec.Bundle = wire.NewBundle(&e.config.Works.Content(work).Spec)
 	}
-	sent, err := e.publishSpec(ctx, p.spec, a.specBase(p, ended.began), e.tracer.Root(change, tracedSpec(p.spec)))
+	sent, err := e.publishSpec(ctx, p.spec, before.specBase(p, ended.began), e.tracer.Root(change, tracedSpec(p.spec)))
 	published.NobodyListens, published.Err, published.contentHash, published.Ended = sent.nobody, err, sent.contentHash, time.Now()
 	ended.sent, ended.err, ended.refused = sent, err, newRefusal(err, p.revision, published.Ended)
 	if ended.refused != nil {
@@ -138,7 +138,7 @@ func (e *Engine) publish(ctx context.Context, a *attempt) {
 	}
 	e.logPublished(ctx, &published)
 	if !p.more && published.result() != "failed" {
-		e.changes.Done(a.key, change)
+		e.changes.Done(before.key, change)
 	}
 	e.step(ended)
 	e.report(published)

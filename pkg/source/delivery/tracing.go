@@ -31,9 +31,9 @@ func tracedMessage(topic string, e *cloudevents.Event) tracing.Message {
 // changeOf returns the change that p publishes; nil if there is none, or if p was published before: what
 // is repeated is no change.
 func (e *Engine) changeOf(a *attempt, p plan) *tracing.Change {
-	change := e.changes.Get(a.key)
-	if change != nil && a.published == p.revision {
-		e.changes.Done(a.key, change)
+	change := e.changes.Get(a.before.key)
+	if change != nil && a.before.published == p.revision {
+		e.changes.Done(a.before.key, change)
 		return nil
 	}
 	return change

@@ -126,10 +126,10 @@ const (
 	saidDeleted
 )
 
-// attempt is one attempt to publish work, with a copy of its state at the beginning.
+// attempt is one attempt to publish work.
 type attempt struct {
-	work *workRecord
-	workRecord
+	work   *workRecord
+	before workRecord // as it was at the beginning
 }
 
 // action returns the action of an event that publishes r.
