@@ -62,7 +62,7 @@ func TestNoLoginFloods(t *testing.T) {
 			attacker, err := mqttflood.Start(mqttflood.Attack{Kind: kind, Addr: c.Addr, From: "127.0.0.1"})
 			kit.NoError(t, err)
 			kit.True(t, "the flood to be noticed", func() bool {
-				for range 20 { // the attacker, of the lowest priority, is slow on a busy machine
+				for range map[string]int{"half-open connections": 20}[kind] { // the attacker, of the lowest priority, is slow on a busy machine
 					mqttraw.Dial(t, c.Addr)
 				}
 				log, err := os.ReadFile(c.Log)
@@ -84,8 +84,10 @@ func TestNoLoginFloods(t *testing.T) {
 				}
 				t.Logf("%s logs in at attempt %d", user, attempts+1)
 			}
-			_, err = attacker.Stop()
-			kit.NoError(t, err)
+			sent, err := attacker.Stop()
+			if err != nil || sent == 0 {
+				t.Errorf("%v, the attacker has made %d connections", err, sent)
+			}
 			kit.NoError(t, c.Died())
 		})
 	}

@@ -186,7 +186,7 @@ func TestAuthorityReplaced(t *testing.T) {
 		_ = w.clusters.ClusterV1().ManagedClusters().DeleteCollection(context.Background(), metav1.DeleteOptions{}, selector)
 	})
 	all, text := make([]*simulated, *replaced), token.String()
-	ctx, cancel := context.WithTimeout(t.Context(), kit.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), max(kit.Patience, life))
 	defer cancel()
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(50)

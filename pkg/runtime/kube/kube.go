@@ -22,7 +22,7 @@ import (
 type Options struct {
 	// Kubeconfig is the path of a kubeconfig file; default the pod's service account.
 	Kubeconfig string
-	// QPS limits the requests per second of this process. 0 or less means no limit: then only the
+	// QPS limits the requests per second of each client made from the configuration. 0 or less means no limit: then only the
 	// API server's priority and fairness limits the requests.
 	QPS float32
 	// Burst is the number of requests that may exceed QPS at once; 0 means as many as QPS.
@@ -33,7 +33,7 @@ type Options struct {
 func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.Kubeconfig, "kubeconfig", o.Kubeconfig, "kubeconfig file for the Kubernetes API (default: the pod's service account)")
 	fs.Float32Var(&o.QPS, "kube-api-qps", o.QPS,
-		"maximum requests per second to the Kubernetes API; 0 or less means no limit except the API server's priority and fairness")
+		"maximum requests per second to the Kubernetes API of each of the clients in this process; 0 or less means no limit except the API server's priority and fairness")
 	fs.IntVar(&o.Burst, "kube-api-burst", o.Burst, "number of requests that may exceed --kube-api-qps at once; 0 means as many as --kube-api-qps")
 }
 

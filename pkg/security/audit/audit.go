@@ -22,7 +22,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -147,13 +146,18 @@ func Open(config Config) (*Log, error) {
 	if config.Path == "" {
 		return nil, nil
 	}
-	l := &Log{config: config, lines: quota.NewLines(rate), records: promauto.With(config.Registerer).NewCounterVec(prometheus.CounterOpts{
+	l := &Log{config: config, lines: quota.NewLines(rate), records: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: "workwire", Subsystem: "audit", Name: "records_total",
 		Help: "Number of audit records by result: written, failed, or left_out (of an identity that caused too many).",
 	}, []string{"result"})}
 	l.config.Logger = cmp.Or(config.Logger, slog.Default())
 	for _, result := range []string{"written", "failed", "left_out"} {
 		l.records.WithLabelValues(result)
+	}
+	if config.Registerer != nil {
+		if err := config.Registerer.Register(l.records); err != nil {
+			return nil, fmt.Errorf("register the metrics of the audit log: %w", err)
+		}
 	}
 	if err := l.open(); err != nil {
 		return nil, err

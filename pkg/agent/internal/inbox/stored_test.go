@@ -91,8 +91,8 @@ func FuzzRecord(f *testing.F) {
 		if err != nil {
 			t.Fatalf("decode of what was encoded: %v", err)
 		}
-		a, _ := json.Marshal([]any{e, e.Spec})
-		b, _ := json.Marshal([]any{back, back.Spec})
+		a, _ := json.Marshal([]any{e, e.Spec, e.Sealed})
+		b, _ := json.Marshal([]any{back, back.Spec, back.Sealed})
 		if diff := cmp.Diff(string(a), string(b)); diff != "" {
 			t.Fatalf("differs after a round trip (-want +got):\n%s", diff)
 		}

@@ -40,8 +40,12 @@ func (j *Joins) advance(ctx context.Context, name string) (after time.Duration, 
 		j.tell(ctx, name, enrolment.Answer{Reason: enrolment.Denied, Message: "the CertificateSigningRequest " + name + " was denied, or could not be signed"})
 	case len(csr.Status.Certificate) == 0:
 		return 0, j.sign(ctx, csr)
-	case expired(csr): // who waits for it asks again, and another one is made
+	case expired(csr): // another one is made
 		kept = 0
+		if !j.quiet() {
+			j.cfg.Logger.Info("a certificate has expired before its cluster had it, and is asked for again", "certificateSigningRequest", name)
+		}
+		j.tell(ctx, name, enrolment.Answer{Reason: enrolment.Busy, Message: "the certificate of the CertificateSigningRequest " + name + " has expired by the hub's clock: ask again"})
 	default:
 		if err := j.issued(ctx, csr); err != nil {
 			return 0, err

@@ -103,9 +103,14 @@ func (c *Controller) override(set *workv1alpha1.ManifestWorkReplicaSet, served i
 	}
 	o.renew(set, served)
 	if !o.readValues() {
+		o.decided()
 		return 0, false
 	}
-	return interval, o.renderAll(placements, time.Now().Add(maxRenderTime))
+	if !o.renderAll(placements, time.Now().Add(maxRenderTime)) {
+		o.decided() // the next attempt may be long after
+		return interval, false
+	}
+	return interval, true
 }
 
 // useValues has the ConfigMaps and Secrets watched that the overrides of a set refer to.
@@ -195,15 +200,16 @@ func (o *overriding) of(name string) *rendering {
 	}
 	spec, err := o.render(&o.set.Spec.ManifestWorkTemplate, name)
 	known = &rendering{of: cluster, err: err, compared: make(map[comparison]bool, 1), asked: true}
-	if size := sizeOf(spec); o.rendered+size <= maxRendered {
+	if size := o.sizeOf(spec); o.rendered+size <= maxRendered {
 		known.spec, o.rendered = spec, o.rendered+size
 	}
 	o.clusters[name] = known
 	return known
 }
 
-func sizeOf(spec *workv1.ManifestWorkSpec) (size int) {
-	if spec != nil {
+// sizeOf returns the bytes of the manifests of a spec, 0 if it is the template itself.
+func (o *overriding) sizeOf(spec *workv1.ManifestWorkSpec) (size int) {
+	if spec != nil && spec != &o.set.Spec.ManifestWorkTemplate {
 		for _, m := range spec.Workload.Manifests {
 			size += len(m.Raw)
 		}
@@ -219,7 +225,7 @@ func (o *overriding) specOf(name string) (*workv1.ManifestWorkSpec, error) {
 	return o.render(&o.set.Spec.ManifestWorkTemplate, name)
 }
 
-// decided drops the specs once it has been decided about the set.
+// decided drops the specs once it has been decided about the set, or cannot be yet.
 func (o *overriding) decided() {
 	if o == nil || o.rendered == 0 {
 		return
