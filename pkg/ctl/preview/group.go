@@ -146,9 +146,9 @@ func withoutValues(g *Group) Group {
 	return without
 }
 
-// withoutName returns a group with ownName for the name of its cluster, where that is not a part of another word.
+// withoutName returns a group with ownName for the name of its cluster, where no letter or digit is beside it.
 func withoutName(g *Group, cluster string) Group {
-	name := regexp.MustCompile(`(^|[^A-Za-z0-9_-])` + regexp.QuoteMeta(cluster) + `($|[^A-Za-z0-9_-])`)
+	name := regexp.MustCompile(`(^|[^A-Za-z0-9])` + regexp.QuoteMeta(cluster) + `($|[^A-Za-z0-9])`)
 	replace := func(texts ...*string) {
 		for _, text := range texts {
 			for range 2 { // what is between two names belongs to the first

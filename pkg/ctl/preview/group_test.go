@@ -81,6 +81,7 @@ func TestGroups(t *testing.T) {
 			answers("rome", `Changed rome/a data.shop:>"rome" data.host:>"db.rome.example.com:rome"#rome is rome`),
 			answers("bonn", `Changed bonn/a data.shop:>"bonn" data.host:>"db.bonn.example.com:bonn"#bonn is bonn`),
 		}, `bonn rome: Changed {cluster}/a data.shop:>"{cluster}" data.host:>"db.{cluster}.example.com:{cluster}"#{cluster} is {cluster}`},
+		"their own names in other names": {[]Result{answers("north-1", "Created ns/till-north-1"), answers("north-10", "Created ns/till-north-10")}, "north-1 north-10: Created ns/till-{cluster}"},
 		"failures that name them": {[]Result{{Cluster: "rome", State: Failed, Message: "no rome"}, {Cluster: "bonn", State: Failed, Message: "no bonn"}},
 			"bonn rome: Failed#no {cluster}"},
 		"a name alone stays":        {[]Result{answers("rome", `Changed rome/a`)}, "rome: Changed rome/a"},
