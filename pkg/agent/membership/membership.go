@@ -201,7 +201,7 @@ func (m *Membership) Run(ctx context.Context) error {
 	for m != nil && ctx.Err() == nil {
 		due := time.Time{}
 		if cert := m.certificate(); cert != nil {
-			due = RenewAt(cert, rand.Float64()) //nolint:gosec // spreads load
+			due = renewAt(cert, rand.Float64()) //nolint:gosec // spreads load
 		}
 		if !m.awaitRenewal(ctx, due) {
 			return nil
@@ -235,9 +235,9 @@ func (m *Membership) awaitRenewal(ctx context.Context, due time.Time) bool {
 	}
 }
 
-// RenewAt returns when a certificate is renewed: at two thirds of its life, and up to a tenth of it later, by chance from 0 to 1, so
+// renewAt returns when a certificate is renewed: at two thirds of its life, and up to a tenth of it later, by chance from 0 to 1, so
 // that the certificates of a fleet that joined together are not renewed together.
-func RenewAt(cert *x509.Certificate, chance float64) time.Time {
+func renewAt(cert *x509.Certificate, chance float64) time.Time {
 	life := cert.NotAfter.Sub(cert.NotBefore)
 	return cert.NotBefore.Add(life*2/3 + time.Duration(chance*float64(life)/10))
 }
@@ -394,6 +394,6 @@ func (m *Membership) keep(ctx context.Context, a enrolment.Answer, k keys) error
 		return err
 	}
 	cert := certificate(changed, m.cfg.Cluster)
-	m.cfg.Logger.Info("the cluster has a certificate", "cluster", m.cfg.Cluster, "expires", cert.NotAfter, "renewal", RenewAt(cert, 0))
+	m.cfg.Logger.Info("the cluster has a certificate", "cluster", m.cfg.Cluster, "expires", cert.NotAfter, "renewal", renewAt(cert, 0))
 	return nil
 }
