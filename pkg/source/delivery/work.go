@@ -115,6 +115,16 @@ type removedWork struct {
 }
 
 // word is what the agent has said about the deletion of a work since it last got a spec of it.
+//
+//	a status says Deleting                                   at least saidDeleting
+//	a status says Deleted, after the publish of a deletion   saidDeleted
+//	                       after that of a spec, in flight   at least saidDeletedInFlight
+//	                       after that of a spec              at least saidDeleting
+//	an attempt ends with saidDeletedInFlight                 saidDeleted if it has published a deletion, else saidDeleting
+//	a spec is published, and the work was not removed since  saidNothing
+//	the deletion of a removed work is refused, or it was
+//	unknown and the deletion is published: nothing follows   saidDeleted
+//	the agent lists a work that the source does not have     at most saidDeleting
 type word uint8
 
 const (

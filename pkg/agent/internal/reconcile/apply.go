@@ -13,8 +13,6 @@ import (
 	"github.com/workwire/workwire/pkg/agent/internal/inbox"
 	"github.com/workwire/workwire/pkg/agent/internal/strategy/apply"
 	"github.com/workwire/workwire/pkg/agent/internal/strategy/ownership"
-	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
-	"github.com/workwire/workwire/pkg/workstate/condition"
 )
 
 // apply makes the cluster hold what the work's spec declares, and reports what the cluster holds.
@@ -148,12 +146,4 @@ func (r *Reconciler) applyManifests(ctx context.Context, rec *reconciliation) er
 		}
 	}
 	return errors.Join(err, orderErr, rec.manifestErrors(), rec.removals.err())
-}
-
-// putOffRecord reports whether what was applied for a new work is recorded by a later reconcile, while others wait: all its
-// objects are recorded as intended, by which an agent that is killed finds them again. What is complete would be applied again then,
-// and users look for what is being removed.
-func (r *Reconciler) putOffRecord(rec *reconciliation, status *workv1.ManifestWorkStatus) bool {
-	return len(rec.amw.Status.AppliedResources) == 0 && !condition.AnyComplete(status) && !rec.removals.pending() &&
-		r.Table.putOff(rec.entry.name, r.RecordDelay)
 }

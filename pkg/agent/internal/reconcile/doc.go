@@ -23,5 +23,5 @@
 // failures.go and repairs.go (it failed, or was repaired, a moment ago), by the pauses of backoff.go. What one reconcile leaves to the next is
 // history.go; what it knows itself, reconciliation.go. removal.go has the objects that are to go, of a deleted work or of a spec that
 // no longer has them; resources.go what the AppliedManifestWork names. pods.go and warnings.go add to what is reported, expressions.go
-// bounds what the evaluation of CEL costs. events.go is what comes in, audit.go, metrics.go and tracing.go what goes out.
+// bounds what the evaluation of CEL costs, putoff.go has records written later. events.go is what comes in, audit.go, metrics.go and tracing.go what goes out.
 package reconcile

@@ -90,57 +90,6 @@ func (t *Table) source(name string) wire.SourceID {
 // Enqueue has name reconciled. A name that is backing off after a failure is reconciled now.
 func (t *Table) Enqueue(name string) { t.queue.Add(name) }
 
-// putOff has name reconciled once more when no other waits for a worker, or after about most. It reports whether others wait, and
-// have not for that long.
-func (t *Table) putOff(name string, most time.Duration) bool {
-	if t.queue.Len() == 0 {
-		return false
-	}
-	now := time.Now()
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	e := t.entries[name]
-	if e == nil || e.overdue {
-		return false
-	}
-	if len(t.later) == 0 {
-		t.latest = now.Add(most)
-	}
-	if !now.Before(t.latest) {
-		return false
-	}
-	if !e.putOff {
-		e.putOff = true
-		t.later = append(t.later, name)
-	}
-	return true
-}
-
-// takeUp enqueues one of the names that were put off, if it is time to. Called after each reconcile, it does not let a new one wait
-// behind all of them.
-func (t *Table) takeUp() {
-	if name, due := t.nextPutOff(t.queue.Len() == 0); due {
-		t.queue.Add(name) // which locks the table
-	}
-}
-
-// nextPutOff takes the first of the names that were put off, if it is time to: the table is idle, or they have waited long enough.
-func (t *Table) nextPutOff(idle bool) (name string, due bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if !idle && time.Now().Before(t.latest) {
-		return "", false
-	}
-	for len(t.later) > 0 && !due {
-		name, t.later = t.later[0], t.later[1:]
-		e := t.entries[name]
-		if due = e != nil && e.putOff; due {
-			e.overdue = !idle
-		}
-	}
-	return name, due
-}
-
 // ObjectChanged handles the change of an object at version. While name is being reconciled, the
 // change is held until the reconcile knows whether it has seen it: most changes are echoes of the
 // reconcile's own writes, and often arrive before the response to the write.
