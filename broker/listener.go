@@ -45,7 +45,10 @@ type listener struct {
 
 // listen opens the socket of a listener.
 func listen(cfg Listener, sent *revocations, logger *slog.Logger) (*listener, error) {
-	proxies, _ := cfg.proxies() // validated by New
+	proxies, err := cfg.proxies()
+	if err != nil {
+		return nil, fmt.Errorf("listener %s: %w", cfg.Address, err)
+	}
 	l := &listener{id: cfg.Address, path: cfg.WebSocketPath, proxies: proxies, logger: logger, conns: map[net.Conn]struct{}{}, done: make(chan struct{})}
 	if cfg.TLS != nil {
 		files, err := newTLSFiles(*cfg.TLS, sent, logger)

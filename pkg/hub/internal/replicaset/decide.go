@@ -142,7 +142,7 @@ type placementRollout struct {
 
 // decide returns the plan for a set that is not being deleted.
 func decide(in input) plan {
-	defer in.overriding.decided()
+	defer in.overriding.dropSpecs()
 	in.compared = make(map[comparison]bool)
 	in.held = heldByPreview(in)
 	p := plan{status: *in.set.Status.DeepCopy(), revisions: in.revisions}

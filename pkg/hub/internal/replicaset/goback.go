@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strconv"
-	"strings"
 
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -148,8 +147,8 @@ func (p *plan) goBack(in input) (why string) {
 	case in.revisions.Served != 0:
 		why = servedText(in)
 	case p.revisions.Served != 0:
-		waited := strings.Replace(waitsMessage(p.rollouts), "waiting for", "it waited for", 1) // the message stays when it does no longer
-		why = backText(p.revisions) + ": " + joinTexts(failures, failedTestsText(p.rollouts), waited)
+		// The message stays when it waits no longer.
+		why = backText(p.revisions) + ": " + joinTexts(failures, failedTestsText(p.rollouts), waitsText("it waited for ", p.rollouts))
 		for i := range p.rollouts {
 			p.rollouts[i].decision.StoppedBy = nil
 		}

@@ -102,15 +102,13 @@ func (c *Controller) override(set *workv1alpha1.ManifestWorkReplicaSet, served i
 		c.useValues(set, o.references)
 	}
 	o.renew(set, served)
-	if !o.readValues() {
-		o.decided()
-		return 0, false
+	if o.readValues() {
+		again, ready = interval, o.renderAll(placements, time.Now().Add(maxRenderTime))
 	}
-	if !o.renderAll(placements, time.Now().Add(maxRenderTime)) {
-		o.decided() // the next attempt may be long after
-		return interval, false
+	if !ready {
+		o.dropSpecs() // the next attempt may be long after
 	}
-	return interval, true
+	return again, ready
 }
 
 // useValues has the ConfigMaps and Secrets watched that the overrides of a set refer to.
@@ -225,9 +223,9 @@ func (o *overriding) specOf(name string) (*workv1.ManifestWorkSpec, error) {
 	return o.render(&o.set.Spec.ManifestWorkTemplate, name)
 }
 
-// decided drops the specs once it has been decided about the set, or cannot be yet.
-func (o *overriding) decided() {
-	if o == nil || o.rendered == 0 {
+// dropSpecs drops the specs once it has been decided about the set, or cannot be yet. o may be nil.
+func (o *overriding) dropSpecs() {
+	if o == nil {
 		return
 	}
 	for _, known := range o.clusters {

@@ -315,6 +315,13 @@ func TestChangedRenderedOnce(t *testing.T) {
 	if got := len(decide(in).changes); got != 4 {
 		t.Errorf("%d changes", got)
 	}
+
+	in.overriding.reset()
+	unselected := in.overriding.of("c0000")
+	unselected.spec, in.overriding.rendered = &in.set.Spec.ManifestWorkTemplate, 0 // no rule selects it
+	if in.overriding.dropSpecs(); unselected.spec != nil {
+		t.Error("the template is held")
+	}
 }
 
 // createClusters creates ManagedClusters with labels value=c01 and so on.

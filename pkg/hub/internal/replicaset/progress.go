@@ -216,7 +216,10 @@ func soakMessage(rollouts []placementRollout) string {
 }
 
 // waitsMessage says which clusters that have the template the rollouts wait for, and why.
-func waitsMessage(rollouts []placementRollout) string {
+func waitsMessage(rollouts []placementRollout) string { return waitsText("waiting for ", rollouts) }
+
+// waitsText is waitsMessage, with what it begins with. It is empty if they wait for none.
+func waitsText(begin string, rollouts []placementRollout) string {
 	var texts []string
 	total := 0
 	for _, r := range rollouts {
@@ -226,7 +229,7 @@ func waitsMessage(rollouts []placementRollout) string {
 	if total == 0 {
 		return ""
 	}
-	return "waiting for " + condition.First(texts, maxBlockers, total, "; ")
+	return begin + condition.First(texts, maxBlockers, total, "; ")
 }
 
 func skippedMessage(rollouts []placementRollout) string {
