@@ -27,6 +27,7 @@ type fleet struct {
 	ca        *authority // of client certificates; nil: passwords
 	mosquitto bool
 	rabbitmq  bool
+	webSocket bool
 	certs     map[acl.Identity]*tls.Config // issued so far
 }
 
@@ -62,17 +63,34 @@ func fleets() map[string]func(*testing.T) *fleet {
 			return &fleet{rabbitmq: true, addr: brokertest.StartRabbitMQ(t, rabbitmqkit.Config{Users: fleetUsers()}).Addr}
 		},
 		"rabbitmq, certificates": func(t *testing.T) *fleet {
+			ca, c := certifiedRabbitMQ(t)
+			return &fleet{ca: ca, rabbitmq: true, addr: c.Addr}
+		},
+		"rabbitmq, WebSockets": func(t *testing.T) *fleet {
+			ca, c := certifiedRabbitMQ(t)
+			return &fleet{ca: ca, rabbitmq: true, webSocket: true, addr: c.WebSocketAddr}
+		},
+		"work-broker, WebSockets": func(t *testing.T) *fleet {
 			ca := newAuthority(t)
-			files := ca.write(t, t.TempDir(), 1).TLS
-			users := fleetUsers()
-			for i := range users {
-				users[i].Password = ""
-			}
-			return &fleet{ca: ca, rabbitmq: true, addr: brokertest.StartRabbitMQ(t, rabbitmqkit.Config{
-				Users: users, TLS: &rabbitmqkit.TLS{CertFile: files.CertFile, KeyFile: files.KeyFile, ClientCAFile: files.ClientCAFile},
-			}).Addr}
+			listener := ca.write(t, t.TempDir(), 1)
+			listener.TLS.RequireClientCert, listener.WebSocketPath = true, "/mqtt"
+			return &fleet{addr: brokertest.Start(t, broker.Config{Listeners: []broker.Listener{listener}}).Addr, ca: ca, webSocket: true}
 		},
 	}
+}
+
+// certifiedRabbitMQ starts a RabbitMQ that knows its clients by certificates of the authority.
+func certifiedRabbitMQ(t *testing.T) (*authority, *rabbitmqkit.Container) {
+	t.Helper()
+	ca := newAuthority(t)
+	files := ca.write(t, t.TempDir(), 1).TLS
+	users := fleetUsers()
+	for i := range users {
+		users[i].Password = ""
+	}
+	return ca, brokertest.StartRabbitMQ(t, rabbitmqkit.Config{
+		Users: users, TLS: &rabbitmqkit.TLS{CertFile: files.CertFile, KeyFile: files.KeyFile, ClientCAFile: files.ClientCAFile},
+	})
 }
 
 // fleetUsers returns the users: the user name of an agent is its cluster, that of a source or an observer
@@ -107,7 +125,7 @@ func (f *fleet) optionsFor(t *testing.T, id acl.Identity, clientID string) optio
 		}
 		f.certs[id] = f.certificate(t, f.ca, id)
 	}
-	return options{anonymous: true, clientID: clientID, tls: f.certs[id]}
+	return options{anonymous: true, clientID: clientID, tls: f.certs[id], webSocket: f.webSocket}
 }
 
 // certificate returns a certificate for id. Its common name is the user name for Mosquitto; for
@@ -170,7 +188,7 @@ func (f *fleet) checkLogin(t *testing.T) {
 		unknown["certificate of another CA"] = options{anonymous: true, tls: foreign}
 	}
 	for name, o := range unknown {
-		o.clientID = "unknown"
+		o.clientID, o.webSocket = "unknown", f.webSocket
 		c, err := tryDial(t, f.addr, o)
 		if err == nil {
 			t.Errorf("%s: accepted", name)
@@ -181,11 +199,12 @@ func (f *fleet) checkLogin(t *testing.T) {
 	if f.ca == nil {
 		return
 	}
-	if _, err := tryDial(t, f.addr, options{anonymous: true, clientID: "plain"}); err == nil {
+	if _, err := tryDial(t, f.addr, options{anonymous: true, clientID: "plain", webSocket: f.webSocket}); err == nil {
 		t.Error("a client without TLS is accepted")
 	}
 	// The user name must be ignored in favour of the certificate.
-	if c, err := tryDial(t, f.addr, options{user: "c2", password: "-", clientID: "two names", tls: f.certificate(t, f.ca, acltest.A)}); err == nil {
+	both := options{user: "c2", password: "-", clientID: "two names", tls: f.certificate(t, f.ca, acltest.A), webSocket: f.webSocket}
+	if c, err := tryDial(t, f.addr, both); err == nil {
 		if code := c.publish("clusters/c2/agentbroadcast", "forged"); code < 0x80 {
 			t.Error("a client with the certificate of c1 and the name of c2 is c2")
 		}

@@ -2,6 +2,7 @@ package broker_test
 
 import (
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/workwire/workwire/broker"
 	"github.com/workwire/workwire/broker/acl"
+	"github.com/workwire/workwire/pkg/transport/websocket"
 	"github.com/workwire/workwire/test/kit"
 	"github.com/workwire/workwire/test/kit/brokertest"
 	"github.com/workwire/workwire/test/kit/mqttkit"
@@ -48,6 +50,7 @@ type options struct {
 	will      *paho.WillMessage
 	willDelay uint32
 	tls       *tls.Config
+	webSocket bool // at /mqtt
 	manual    bool // the test acknowledges
 
 	receiveMaximum uint16
@@ -92,6 +95,13 @@ func tryDial(t *testing.T, addr string, o options) (*client, error) {
 	kit.NoError(t, err)
 	if o.tls != nil {
 		conn = packets.NewThreadSafeConn(tls.Client(conn, o.tls)) // paho writes a packet in pieces
+	}
+	if o.webSocket {
+		ws, err := websocket.Client(t.Context(), conn, "ws://"+addr+"/mqtt")
+		if err != nil {
+			return &client{t: t}, errors.Join(err, conn.Close())
+		}
+		conn = packets.NewThreadSafeConn(ws)
 	}
 	c := &client{t: t, conn: conn, changed: make(chan struct{}, 1)}
 	c.Client = paho.NewClient(paho.ClientConfig{

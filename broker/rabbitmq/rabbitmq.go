@@ -11,4 +11,7 @@ var (
 	// Plugins is the list of plugins.
 	//go:embed enabled_plugins
 	Plugins string
+	// Advanced is the further configuration for MQTT in WebSockets, with the plugin rabbitmq_web_mqtt.
+	//go:embed advanced.config
+	Advanced string
 )

@@ -26,6 +26,7 @@ import (
 
 var (
 	listener    = regexp.MustCompile(`(?m)^mqtt\.listeners\.ssl\.default = .*$`)
+	plugins     = regexp.MustCompile(`\]\.\s*$`)
 	tlsSettings = regexp.MustCompile(`(?m)^(ssl_|mqtt\.ssl_|mqtt\.listeners).*\n`)
 )
 
@@ -49,6 +50,8 @@ type TLS struct{ CertFile, KeyFile, ClientCAFile string }
 type Container struct {
 	// Addr is host:port on loopback. It stays the same until Stop.
 	Addr string
+	// WebSocketAddr is host:port of wss://…/mqtt, with TLS only.
+	WebSocketAddr string
 
 	id  string
 	pid int // of the node, when it runs
@@ -61,19 +64,19 @@ func Start(ctx context.Context, cfg Config) (*Container, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := render(cfg, addrs.mqtt.String()); err != nil {
+	if err := render(cfg, addrs); err != nil {
 		return nil, fmt.Errorf("render the RabbitMQ configuration: %w", err)
 	}
 	// The network of the host: Docker's proxy of a published port holds six file descriptors for each connection.
 	id, err := docker(ctx, "create", "--pull=never", "--network=host", "--env=RABBITMQ_NODENAME=rabbit@localhost",
 		"--env=ERL_EPMD_ADDRESS="+addrs.epmd.IP.String(), fmt.Sprintf("--env=ERL_EPMD_PORT=%d", addrs.epmd.Port),
-		fmt.Sprintf("--env=RABBITMQ_DIST_PORT=%d", addrs.distribution.Port),
+		fmt.Sprintf("--env=RABBITMQ_DIST_PORT=%d", addrs.distribution.Port), "--env=RABBITMQ_ADVANCED_CONFIG_FILE=/config/advanced.config",
 		"--env=RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=-kernel inet_dist_use_interface {127,0,0,1}",
 		"--volume="+filepath.Join(cfg.Dir, "config")+":/config:ro", "--volume="+filepath.Join(cfg.Dir, "certs")+":/certs:ro", cfg.Image)
 	if err != nil {
 		return nil, fmt.Errorf("%w (hack/rabbitmq-image.sh makes the image)", err)
 	}
-	c := &Container{id: id, Addr: addrs.mqtt.String()}
+	c := &Container{id: id, Addr: addrs.mqtt.String(), WebSocketAddr: addrs.webSocket.String()}
 	if err := c.Restart(ctx); err != nil {
 		return nil, errors.Join(err, c.Stop())
 	}
@@ -82,12 +85,12 @@ func Start(ctx context.Context, cfg Config) (*Container, error) {
 
 // addresses are those on loopback at which a node listens: for clients, and for Erlang's port mapper and
 // distribution, by which rabbitmqctl reaches it.
-type addresses struct{ mqtt, epmd, distribution *net.TCPAddr }
+type addresses struct{ mqtt, webSocket, epmd, distribution *net.TCPAddr }
 
 // freeAddrs returns addresses at which nobody listens. RabbitMQ listens there seconds later: the ports are below those that the kernel gives
 // to connections, of other tests, say.
 func freeAddrs(ctx context.Context) (a addresses, err error) {
-	for _, addr := range []**net.TCPAddr{&a.mqtt, &a.epmd, &a.distribution} {
+	for _, addr := range []**net.TCPAddr{&a.mqtt, &a.webSocket, &a.epmd, &a.distribution} {
 		var l net.Listener
 		for range 100 {
 			if l, err = (&net.ListenConfig{}).Listen(ctx, "tcp", fmt.Sprint("127.0.0.1:", 10_000+rand.IntN(20_000))); err == nil {
@@ -178,17 +181,20 @@ func (c *Container) findPID(ctx context.Context) error {
 	return fmt.Errorf("the container of RabbitMQ runs no beam.smp:\n%s", top)
 }
 
-// render writes the configuration, with a listener at addr, to cfg.Dir.
-func render(cfg Config, addr string) error {
+// render writes the configuration, with listeners at addrs, to cfg.Dir.
+func render(cfg Config, addrs addresses) error {
 	definitions, err := rabbitmq.Definitions(cfg.Users)
 	if err != nil {
 		return err
 	}
 	files := map[string][]byte{"config/definitions.json": definitions, "config/enabled_plugins": []byte(rabbitmq.Plugins)}
-	conf := listener.ReplaceAllString(rabbitmq.Conf, "mqtt.listeners.ssl.default = "+addr)
+	conf := listener.ReplaceAllString(rabbitmq.Conf, "mqtt.listeners.ssl.default = "+addrs.mqtt.String())
 	if cfg.TLS == nil {
-		conf = tlsSettings.ReplaceAllString(conf, "") + "mqtt.listeners.ssl = none\nmqtt.listeners.tcp.default = " + addr + "\n"
+		conf = tlsSettings.ReplaceAllString(conf, "") + "mqtt.listeners.ssl = none\nmqtt.listeners.tcp.default = " + addrs.mqtt.String() + "\n"
 	} else {
+		files["config/enabled_plugins"] = plugins.ReplaceAll(files["config/enabled_plugins"], []byte(", rabbitmq_web_mqtt]."))
+		at := fmt.Sprintf(`{ip, "127.0.0.1"}, {port, %d}`, addrs.webSocket.Port)
+		files["config/advanced.config"] = []byte(strings.Replace(rabbitmq.Advanced, "{port, 443}", at, 1))
 		for name, path := range map[string]string{"tls.crt": cfg.TLS.CertFile, "tls.key": cfg.TLS.KeyFile, "client-ca.crt": cfg.TLS.ClientCAFile} {
 			if files["certs/"+name], err = os.ReadFile(path); err != nil {
 				return err
