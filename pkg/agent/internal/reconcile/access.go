@@ -200,9 +200,7 @@ func (r *Reconciler) removingPresence(ctx context.Context, work *inbox.Entry, re
 	rules, failed := r.Policy.Get(time.Now()), false
 	return func(ref object.Ref) (condition.Presence, *unstructured.Unstructured) {
 		switch refusal := rules.RefuseObject(ref); {
-		case refusal != nil:
-			return condition.Forbidden, nil
-		case accountErr != nil:
+		case refusal != nil, accountErr != nil:
 			return condition.Forbidden, nil
 		case failed:
 			return condition.Unresolved, nil // as reported before

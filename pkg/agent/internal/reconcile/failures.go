@@ -32,13 +32,13 @@ func (f *failure) waits(live object.Live, now time.Time) time.Duration {
 
 // awaitFailed sets which manifests wait for their next attempt, and requeues the work for it.
 func (rec *reconciliation) awaitFailed(now time.Time) {
-	rec.waiting = make([]bool, len(rec.manifests))
-	if rec.changed || rec.backoff {
+	rec.retryWaits = make([]bool, len(rec.manifests))
+	if rec.changed || rec.repairsWait {
 		return
 	}
 	for i, failed := range rec.history().failures {
 		if wait := failed.waits(rec.observed[i].live, now); wait > 0 {
-			rec.waiting[i] = true
+			rec.retryWaits[i] = true
 			rec.requeueWithin(wait)
 		}
 	}
@@ -46,7 +46,7 @@ func (rec *reconciliation) awaitFailed(now time.Time) {
 
 // repeatFailed gives each manifest that waits the outcome of its last attempt.
 func (rec *reconciliation) repeatFailed() {
-	for i, waits := range rec.waiting {
+	for i, waits := range rec.retryWaits {
 		if waits {
 			live := rec.outcomes[i].Live
 			rec.outcomes[i] = rec.history().failures[i].outcome
@@ -73,7 +73,7 @@ func (rec *reconciliation) noteFailure(i int, now time.Time) {
 			"notLogged", notLogged, "error", outcome.Err)
 	}
 	switch {
-	case rec.backoff:
+	case rec.repairsWait:
 	case unmoved(outcome.Err) && outcome.Requests == 0: // a denial without a request costs nothing
 		f.backoff, f.outcome = backoff{}, apply.Outcome{Err: outcome.Err}
 	default:
@@ -127,7 +127,7 @@ func unlogged(err error) error {
 func (rec *reconciliation) manifestErrors() error {
 	var errs []error
 	for i := range rec.outcomes {
-		if err := rec.outcomes[i].Err; err != nil && !unmoved(err) && !rec.waiting[i] {
+		if err := rec.outcomes[i].Err; err != nil && !unmoved(err) && !rec.retryWaits[i] {
 			meta := rec.manifests[i].Meta
 			errs = append(errs, fmt.Errorf("manifest %d, %s %s/%s: %w", i, meta.Kind, meta.Namespace, meta.Name, err))
 		}

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/workwire/workwire/pkg/agent/internal/conditionrules"
 	"github.com/workwire/workwire/pkg/agent/internal/inbox"
 	"github.com/workwire/workwire/pkg/agent/internal/object"
 	"github.com/workwire/workwire/pkg/agent/internal/strategy"
@@ -104,7 +105,7 @@ func TestFailuresOfManifests(t *testing.T) {
 	unknown := strategy.Manifest{Meta: workv1.ManifestResourceMeta{Kind: "Nothing", Namespace: "default", Name: "x"}} // the kind
 	reconcile := func(outcome apply.Outcome, repairsWait bool) *reconciliation {
 		rec := &reconciliation{
-			entry: e, work: &inbox.Entry{}, logger: log.Logger(), manifests: []strategy.Manifest{unknown}, observed: make([]observed, 1), backoff: repairsWait,
+			entry: e, work: &inbox.Entry{}, logger: log.Logger(), manifests: []strategy.Manifest{unknown}, observed: make([]observed, 1), repairsWait: repairsWait,
 			outcomes: []apply.Outcome{outcome},
 		}
 		rec.last = newLastApplied(&e.history, rec.work, nil, nil)
@@ -136,12 +137,27 @@ func TestFailuresOfManifests(t *testing.T) {
 		if f := e.history.failures[0]; f != nil {
 			failures = f.failures
 		}
-		if err := rec.applyError(0); !errors.Is(err, step.err) || rec.waiting[0] != step.waited || failures != step.failures {
-			t.Errorf("%s: error %v, waited %t, %d failures", step.name, err, rec.waiting[0], failures)
+		if err := rec.applyError(0); !errors.Is(err, step.err) || rec.retryWaits[0] != step.waited || failures != step.failures {
+			t.Errorf("%s: error %v, waited %t, %d failures", step.name, err, rec.retryWaits[0], failures)
 		}
 	}
 	if lines := log.Lines("applying a manifest failed", `kind=Nothing object="Nothing default/x"`); len(lines) != 1 || !e.history.isZero() {
 		t.Errorf("%d lines, want 1: %s; history %+v", len(lines), log, e.history)
+	}
+}
+
+// What failed and is complete meanwhile keeps its error as long as its retry waits, and nobody waits for it.
+func TestFailedAndComplete(t *testing.T) {
+	no := errors.New("no")
+	rec := &reconciliation{
+		entry:      &entry{history: history{failures: map[int]*failure{0: {outcome: apply.Outcome{Err: no}}}}},
+		manifests:  make([]strategy.Manifest, 1),
+		retryWaits: []bool{true}, complete: conditionrules.Completion{Manifests: []bool{true}},
+		outcomes: []apply.Outcome{{Action: apply.Left}},
+	}
+	rec.repeatFailed()
+	if err, text := rec.applyError(0), (&Reconciler{}).notReady(t.Context(), rec, 0); !rec.skip(0) || !errors.Is(err, no) || text != "" {
+		t.Errorf("skipped %t, error %v, not ready: %q", rec.skip(0), err, text)
 	}
 }
 

@@ -129,7 +129,7 @@ func (o *ordering) finished() bool { return o == nil || o.Finished(o.opened) }
 func (r *Reconciler) applyInOrder(ctx context.Context, rec *reconciliation, options apply.Options) error {
 	rec.outcomes = r.Applier.Apply(ctx, rec.manifests, options)
 	rec.leaveWaiting()
-	for o := rec.order; o != nil && !rec.backoff && ctx.Err() == nil && !rec.budget.Deferred(); {
+	for o := rec.order; o != nil && !rec.repairsWait && ctx.Err() == nil && !rec.budget.Deferred(); {
 		if o.opened == 0 && (rec.staged != nil || r.dependencies(rec) != "") ||
 			!o.Opens(o.opened, func(i int) bool { return r.unready(ctx, rec, i) == "" }) || rec.budget.Deferred() {
 			break
@@ -189,7 +189,7 @@ func (r *Reconciler) notReady(ctx context.Context, rec *reconciliation, i int) s
 	switch {
 	case rec.order.hasRun(i), rec.complete.Of(i):
 		return ""
-	case rec.applyError(i) != nil, rec.waiting[i]:
+	case rec.applyError(i) != nil, rec.retryWaits[i]:
 		return " is not applied"
 	case rec.withholds(i) != nil:
 		return " may not be read"

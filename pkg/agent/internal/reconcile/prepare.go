@@ -31,7 +31,7 @@ func (r *Reconciler) prepare(ctx context.Context, logger *slog.Logger, e *entry,
 		changed: e.history.spec != work, previous: r.previousStatus(logger, work, known),
 	}
 	if wait := time.Until(e.history.repairs.notBefore); !rec.changed && wait > 0 {
-		rec.backoff = true
+		rec.repairsWait = true
 		rec.requeueWithin(wait)
 	}
 	if rec.manifests = r.parse(ctx, work, b); b.Deferred() {
@@ -180,7 +180,7 @@ func (r *Reconciler) observe(ctx context.Context, rec *reconciliation, wasComple
 		if !o.watched && readOnly(m) {
 			o.live = r.Named.Get(m.Ref) // the agent's watches select its label
 		}
-		if !o.watched && o.live.State == object.Unknown && (readOnly(m) || rec.backoff || wasComplete(m.Meta)) {
+		if !o.watched && o.live.State == object.Unknown && (readOnly(m) || rec.repairsWait || wasComplete(m.Meta)) {
 			o.live, o.err = r.read(ctx, rec, m.Ref)
 			rec.requeueWithin(r.SyncInterval)
 		}

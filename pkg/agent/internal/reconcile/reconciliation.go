@@ -44,8 +44,10 @@ type reconciliation struct {
 	dependsOn  []string           // names of works
 	staged     *condition.Waiting // for the time to apply a new spec; nil: it has come
 	order      *ordering
-	backoff    bool   // repairs have to wait
-	waiting    []bool // manifests that were refused and are not tried this time
+
+	// Why manifests are not tried this time, besides complete and order; see skip.
+	repairsWait bool
+	retryWaits  []bool
 
 	knownDigests map[object.Ref]string // of known; nil: not read yet
 
@@ -58,9 +60,12 @@ type reconciliation struct {
 // history returns the history of the work's name.
 func (rec *reconciliation) history() *history { return &rec.entry.history }
 
-// skip reports whether manifest i is not applied this time.
+// skip reports whether manifest i is not tried this time. More than one reason may hold: what failed may be complete meanwhile.
 func (rec *reconciliation) skip(i int) bool {
-	return rec.backoff || rec.waiting[i] || rec.complete.Of(i) || rec.order.skips(i)
+	return rec.repairsWait || // all of them, after a repair, until history.repairs.notBefore or a new spec; they keep their errors
+		rec.retryWaits[i] || // after a failure, until failure.waits is over, entry.retry or a new spec; it has the outcome of its last attempt
+		rec.complete.Of(i) || // as long as its rules say so; it is ready
+		rec.order.skips(i) // until its stage is opened, which may be in this reconcile; for good if it is a hook that has run
 }
 
 // watched returns the object of manifest i as a watch showed it at the start.
@@ -98,7 +103,7 @@ func (rec *reconciliation) applyError(i int) error {
 	if err := rec.withholds(i); err != nil && rec.manifests[i].Err == nil {
 		return err
 	}
-	if f := rec.history().failures[i]; f != nil && rec.backoff && rec.outcomes[i].Action == apply.Left {
+	if f := rec.history().failures[i]; f != nil && rec.repairsWait && rec.outcomes[i].Action == apply.Left {
 		return f.outcome.Err
 	}
 	return rec.outcomes[i].Err

@@ -44,7 +44,7 @@ func (rec *reconciliation) repaired(i int) bool {
 func (r *Reconciler) noteOutcomes(rec *reconciliation, now time.Time) {
 	for i := range rec.outcomes {
 		ref, outcome := rec.manifests[i].Ref, &rec.outcomes[i]
-		if rec.waiting[i] {
+		if rec.retryWaits[i] {
 			continue
 		}
 		r.metrics.manifests.WithLabelValues(outcome.Action.String()).Inc()
@@ -52,7 +52,7 @@ func (r *Reconciler) noteOutcomes(rec *reconciliation, now time.Time) {
 		switch {
 		case outcome.Err != nil:
 			rec.noteFailure(i, now)
-		case !rec.backoff:
+		case !rec.repairsWait:
 			delete(rec.history().failures, i)
 		}
 		if rec.wrote(i) {

@@ -210,9 +210,7 @@ func (r *Reconciler) presence(rec *reconciliation, i int, live *unstructured.Uns
 		return condition.Present, nil
 	case m.Ref == object.Ref{} && m.Meta.Resource == "":
 		return condition.Unresolved, nil
-	case rec.untouched(i):
-		return condition.Missing, nil
-	case denied(outcome.Err) && rec.observed[i].live.State == object.Absent:
+	case rec.untouched(i), denied(outcome.Err) && rec.observed[i].live.State == object.Absent:
 		return condition.Missing, nil
 	case outcome.Err == nil, apierrors.IsNotFound(outcome.Err), r.Objects.Get(m.Ref).State == object.Absent, m.Err != nil:
 		return condition.Missing, nil

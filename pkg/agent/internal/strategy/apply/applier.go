@@ -170,8 +170,7 @@ type Options struct {
 	// Live returns the object of a manifest, by index, if the caller has just looked it up in the
 	// Cache, so that Apply does not do so again.
 	Live func(int) (object.Live, bool)
-	// Skip reports whether a manifest, by index, is complete and must not be applied again,
-	// whatever the cluster holds. It is called like Previous.
+	// Skip reports whether a manifest, by index, is not to be applied, whatever the cluster holds. It is called like Previous.
 	Skip func(int) bool
 	// Authorize is called right before a manifest is applied, after those of lower ranks, and by
 	// several goroutines at a time. It returns the clients for the manifest. Its error is the
