@@ -117,8 +117,8 @@ func (r *Reconciler) applyManifests(ctx context.Context, rec *reconciliation) er
 	r.readDenied(ctx, rec, time.Now())
 	rec.removals = newRemovals(len(rec.dropped))
 	h := rec.history()
-	if rec.changed || h.removalsOf != "" {
-		h.removals, h.removalsOf = nil, ""
+	if rec.changed || h.lastRemovalsOf != "" {
+		h.lastRemovals, h.lastRemovalsOf = nil, ""
 	}
 	if !rec.complete.Work && rec.refusal == nil && rec.order.finished() { // a spec that is refused drops nothing
 		rec.removals = r.removeObjects(ctx, rec.logger, auditOf(rec.work), h, rec.dropped, &rec.work.Spec, amw)

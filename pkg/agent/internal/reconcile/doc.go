@@ -21,7 +21,7 @@
 // What is not applied this time, and why: staged.go (its time has not come), access.go (the executor may not read it, the
 // owner's policy forbids it), order.go and dependencies.go (it waits for others), complete.go (it is done),
 // failures.go and repairs.go (it failed, or was repaired, a moment ago), by the pauses of backoff.go. What one reconcile leaves to the next is
-// history.go; what it knows itself, reconciliation.go. removal.go has the objects that are to go, of a deleted work or of a spec that
+// history.go; what it knows itself, reconciliation.go. removeobjects.go has the objects that are to go, of a deleted work or of a spec that
 // no longer has them; resources.go what the AppliedManifestWork names. pods.go and warnings.go add to what is reported, expressions.go
 // bounds what the evaluation of CEL costs, putoff.go has records written later. events.go is what comes in, audit.go, metrics.go and tracing.go what goes out.
 package reconcile

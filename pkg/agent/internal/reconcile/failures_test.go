@@ -56,13 +56,13 @@ func TestFailuresAreLoggedOnce(t *testing.T) {
 	if h.isZero() {
 		t.Error("the history of a failure is forgotten")
 	}
-	h.removals = map[object.Ref]*removal{{Name: "a"}: {}}
+	h.lastRemovals = map[object.Ref]*lastRemoval{{Name: "a"}: {}}
 	h.logFailure(log.Logger(), nil, now)
 	h.logFailure(log.Logger(), errors.New("a"), now)
 	if lines := log.Lines("reconcile failed"); len(lines) != 3 {
 		t.Errorf("%d lines while the removal waited, want 3: %s", len(lines), log)
 	}
-	h.removals = nil
+	h.lastRemovals = nil
 	h.logFailure(log.Logger(), loggedError{errors.New("c")}, now)
 	if lines := log.Lines("reconcile failed"); len(lines) != 3 || !h.isZero() {
 		t.Errorf("%d lines after an error that was logged elsewhere; history %+v", len(lines), h)

@@ -32,10 +32,10 @@ type history struct {
 	repairs  repairs
 	// deniedReads holds the objects of manifests that the executor may get and not write, by index.
 	deniedReads map[int]deniedRead
-	// removals holds what became of the objects that were to be removed since spec, or the deletion of the AppliedManifestWork
-	// removalsOf, if that is not empty.
-	removals   map[object.Ref]*removal
-	removalsOf types.UID
+	// lastRemovals holds what became of the objects that were to be removed since spec, or the deletion of the AppliedManifestWork
+	// lastRemovalsOf, if that is not empty.
+	lastRemovals   map[object.Ref]*lastRemoval
+	lastRemovalsOf types.UID
 	// digest is that of spec, if its manifests have an order.
 	digest specDigest
 	// cycle says by which works the work depends on itself; empty if it does not.
@@ -48,7 +48,7 @@ type history struct {
 
 func (h *history) isZero() bool {
 	return h.spec == nil && h.applied == nil && h.failures == nil && !h.failing.Failing() && h.warnings == nil && h.pods == nil &&
-		h.repairs.count == 0 && h.repairs.objects == nil && h.deniedReads == nil && h.removals == nil &&
+		h.repairs.count == 0 && h.repairs.objects == nil && h.deniedReads == nil && h.lastRemovals == nil &&
 		h.expressions.of == nil && h.digest.of == nil && h.cycle == "" &&
 		h.marks.failures == 0
 }
@@ -61,7 +61,7 @@ func (h *history) reset() {
 // left returns the resources without those of which only the intent is known, and that are known to be gone.
 func (h *history) left(resources []applied.Resource) []applied.Resource {
 	return slices.DeleteFunc(resources, func(res applied.Resource) bool {
-		last := h.removals[res.Ref]
+		last := h.lastRemovals[res.Ref]
 		return last != nil && last.outcome.Gone && res.UID == ""
 	})
 }

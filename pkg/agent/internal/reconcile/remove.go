@@ -33,7 +33,7 @@ func (r *Reconciler) remove(ctx context.Context, logger *slog.Logger, e *entry, 
 	r.watch(e, interest{objects: e.interest.objects, account: account})
 	if amw, exists := r.Applied.Get(e.name); exists {
 		if amw.DeletionTimestamp == nil {
-			e.history.removalsOf = "" // it may be restored, with its objects
+			e.history.lastRemovalsOf = "" // it may be restored, with its objects
 		}
 		recheck := r.reportRemoving(ctx, logger, e, work, amw)
 		deleting, err := r.delete(ctx, logger, amw, &work.Spec)
@@ -89,8 +89,8 @@ func (r *Reconciler) removeResources(ctx context.Context, logger *slog.Logger, e
 	if err != nil {
 		logger.Warn(intentUnreadable, "appliedManifestWork", amw.Name, "error", err)
 	}
-	if e.history.removalsOf != amw.UID { // a spec that was not applied to the end may have made them again
-		e.history.removals, e.history.removalsOf = nil, amw.UID
+	if e.history.lastRemovalsOf != amw.UID { // a spec that was not applied to the end may have made them again
+		e.history.lastRemovals, e.history.lastRemovalsOf = nil, amw.UID
 	}
 	r.noteReturned(&e.history, amw.UID)
 	resources = e.history.left(resources)
@@ -126,7 +126,7 @@ func (r *Reconciler) removeResources(ctx context.Context, logger *slog.Logger, e
 // noteReturned forgets of an object that it is gone if a watch shows it with a reference to the owner: a copy of it may have been
 // put back, such as from a backup.
 func (r *Reconciler) noteReturned(h *history, owner types.UID) {
-	maps.DeleteFunc(h.removals, func(ref object.Ref, last *removal) bool {
+	maps.DeleteFunc(h.lastRemovals, func(ref object.Ref, last *lastRemoval) bool {
 		live := r.Objects.Get(ref)
 		return last.outcome.Gone && live.State == object.Present && ownership.Has(live.Object, owner)
 	})

@@ -90,7 +90,7 @@ func (r *Reconciler) reportRemoving(ctx context.Context, logger *slog.Logger, e 
 		if live != nil {
 			m.Kind = cmp.Or(m.Kind, live.GetKind())
 		}
-		last := e.history.removals[ref] // not told of what the executor may not read
+		last := e.history.lastRemovals[ref] // not told of what the executor may not read
 		switch {
 		case live != nil && live.GetDeletionTimestamp() != nil && len(live.GetFinalizers()) > 0:
 			held = append(held, condition.Held{Meta: m, Dropped: dropped, Finalizers: live.GetFinalizers()})

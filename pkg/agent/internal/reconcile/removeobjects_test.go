@@ -25,11 +25,11 @@ func TestRemovalWaits(t *testing.T) {
 	now := time.Now()
 	live := &unstructured.Unstructured{Object: map[string]any{}}
 	deleted := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"deletionTimestamp": "2026-01-01T00:00:00Z"}}}
-	refused := removal{backoff: backoff{failures: 4}.failed(now), outcome: apply.RemovalOutcome{Err: errors.New("no")}}
+	refused := lastRemoval{backoff: backoff{failures: 4}.failed(now), outcome: apply.RemovalOutcome{Err: errors.New("no")}}
 	unseen := refused
 	unseen.unseen = true
 	for name, test := range map[string]struct {
-		removal removal
+		removal lastRemoval
 		live    object.Live
 		want    time.Duration
 	}{
@@ -38,8 +38,8 @@ func TestRemovalWaits(t *testing.T) {
 		"refused, gone now":               {refused, object.Live{State: object.Absent}, 0},
 		"refused, without label":          {unseen, object.Live{State: object.Absent}, 810 * time.Millisecond},
 		"refused, somebody else deletes":  {refused, object.Live{State: object.Present, Object: deleted}, 0},
-		"finalizers":                      {removal{}, object.Live{State: object.Present, Object: deleted}, 0},
-		"it exists again with another id": {removal{}, object.Live{State: object.Present, Object: live}, 0},
+		"finalizers":                      {lastRemoval{}, object.Live{State: object.Present, Object: deleted}, 0},
+		"it exists again with another id": {lastRemoval{}, object.Live{State: object.Present, Object: live}, 0},
 	} {
 		if got := max(test.removal.waits(test.live, now), 0); got != test.want {
 			t.Errorf("%s: waits %v, want %v", name, got, test.want)
@@ -61,8 +61,8 @@ func TestNoteRemoval(t *testing.T) {
 		{no, false, 1},
 		{apply.RemovalOutcome{Step: plan.Hold}, true, 0}, {apply.RemovalOutcome{}, true, 0}, {apply.RemovalOutcome{}, false, 0},
 	} {
-		if first := h.noteRemoval(ref, step.outcome, now); first != step.first || h.removals[ref].failures != step.failures {
-			t.Errorf("step %d: first %t, %+v", i, first, h.removals[ref])
+		if first := h.noteRemoval(ref, step.outcome, now); first != step.first || h.lastRemovals[ref].failures != step.failures {
+			t.Errorf("step %d: first %t, %+v", i, first, h.lastRemovals[ref])
 		}
 	}
 	if h.isZero() {
@@ -72,8 +72,8 @@ func TestNoteRemoval(t *testing.T) {
 	if left := h.left([]applied.Resource{{Ref: ref}}); len(left) > 0 {
 		t.Errorf("it is gone, and left are %v", left)
 	}
-	if !h.noteRemoval(ref, no, now) || h.removals[ref].failures != 1 || len(h.left([]applied.Resource{{Ref: ref}})) == 0 {
-		t.Errorf("it has come back: %+v", h.removals[ref])
+	if !h.noteRemoval(ref, no, now) || h.lastRemovals[ref].failures != 1 || len(h.left([]applied.Resource{{Ref: ref}})) == 0 {
+		t.Errorf("it has come back: %+v", h.lastRemovals[ref])
 	}
 }
 

@@ -15,26 +15,26 @@ import (
 	"github.com/workwire/workwire/pkg/security/audit"
 )
 
-// removal is an object that was to be removed. Events about the object, or about others of
-// the work, do not bring the next attempt forward.
-type removal struct {
+// lastRemoval is the last attempt to remove an object. Events about the object, or about others of
+// the work, do not bring the next one forward.
+type lastRemoval struct {
 	backoff
 	orphan  bool                 // it is to stay
 	unseen  bool                 // no watch shows it, although it exists: it has lost the agent's label
-	outcome apply.RemovalOutcome // of the last attempt; Err is nil if the object waits for its finalizers, or for others
+	outcome apply.RemovalOutcome // Err is nil if the object waits for its finalizers, or for others
 }
 
 // waits returns how long to wait before the next attempt, given the object as it is now; 0 or less:
 // no longer. It does not wait if the attempt costs no request, because the object is being deleted,
 // or if the object seems to be gone.
-func (r *removal) waits(live object.Live, now time.Time) time.Duration {
+func (r *lastRemoval) waits(live object.Live, now time.Time) time.Duration {
 	if live.State == object.Absent && !r.unseen || live.State == object.Present && live.Object.GetDeletionTimestamp() != nil {
 		return 0
 	}
 	return r.wait(now)
 }
 
-// removals are the results of removing several objects, in their order.
+// removals are the results of removing several objects in one reconcile, in their order.
 type removals struct {
 	outcomes []apply.RemovalOutcome
 	// waiting is set for objects that were not tried. They have the outcome of their last attempt.
@@ -57,7 +57,7 @@ func (r *Reconciler) removeObjects(ctx context.Context, logger *slog.Logger, bas
 	entries := make([]plan.Removal, len(resources))
 	for i, res := range resources {
 		entries[i] = plan.Removal{Ref: res.Ref, Later: true}
-		if before := h.removals[res.Ref]; before != nil {
+		if before := h.lastRemovals[res.Ref]; before != nil {
 			if wait := before.waits(r.Objects.Get(res.Ref), now); wait > 0 {
 				all.outcomes[i], all.waiting[i] = before.outcome, true
 				all.after = sooner(all.after, wait)
@@ -79,14 +79,14 @@ func (r *Reconciler) removeObjects(ctx context.Context, logger *slog.Logger, bas
 		if !entries[i].Later {
 			all.outcomes[i] = outcome
 			first[i] = h.noteRemoval(resources[i].Ref, outcome, time.Now())
-			h.removals[resources[i].Ref].orphan = entries[i].Orphan
+			h.lastRemovals[resources[i].Ref].orphan = entries[i].Orphan
 		}
 	}
 	for i, res := range resources {
 		outcome := &all.outcomes[i]
 		if live := r.Objects.Get(res.Ref); !outcome.Gone && live.State != object.Present {
 			all.after = sooner(all.after, r.SyncInterval) // no watch tells when it is gone
-			h.removals[res.Ref].unseen = live.State == object.Absent
+			h.lastRemovals[res.Ref].unseen = live.State == object.Absent
 		}
 		if all.waiting[i] {
 			continue
@@ -123,25 +123,25 @@ func (r *removals) pending() bool {
 // noteRemoval keeps an outcome. It reports whether the object was not
 // being removed before, or had an error and has none now. One that is held is not being removed.
 func (h *history) noteRemoval(ref object.Ref, outcome apply.RemovalOutcome, now time.Time) (first bool) {
-	before := h.removals[ref]
+	before := h.lastRemovals[ref]
 	first = before == nil || before.outcome.Gone || before.outcome.Step == plan.Hold || before.outcome.Err != nil && outcome.Err == nil
-	next := &removal{outcome: outcome}
+	next := &lastRemoval{outcome: outcome}
 	if outcome.Err != nil {
 		next.backoff = backoff{}.failed(now)
 		if before != nil {
 			next.backoff = before.failed(now)
 		}
 	}
-	if h.removals == nil {
-		h.removals = map[object.Ref]*removal{}
+	if h.lastRemovals == nil {
+		h.lastRemovals = map[object.Ref]*lastRemoval{}
 	}
-	h.removals[ref] = next
+	h.lastRemovals[ref] = next
 	return first
 }
 
 // removing reports whether an object that is to be removed is not known to be gone.
 func (h *history) removing() bool {
-	for _, r := range h.removals {
+	for _, r := range h.lastRemovals {
 		if !r.outcome.Gone {
 			return true
 		}
