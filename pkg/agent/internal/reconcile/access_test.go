@@ -44,7 +44,7 @@ func TestWithheldPresence(t *testing.T) {
 func TestWithheldIsNotUsed(t *testing.T) {
 	withheld := &executor.DeniedError{Verb: "get"}
 	rec := &reconciliation{
-		entry: &entry{}, account: &executor.Account{}, withheld: []error{withheld, nil},
+		subject: subject{entry: &entry{}}, account: &executor.Account{}, withheld: []error{withheld, nil},
 		manifests: []strategy.Manifest{{Ref: object.Ref{Name: "a"}}, {Ref: object.Ref{Name: "b"}}},
 		outcomes:  make([]apply.Outcome, 2),
 	}
@@ -66,7 +66,7 @@ func TestWithheldIsNotUsed(t *testing.T) {
 func TestDeniedWritesWait(t *testing.T) {
 	for requests, waits := range []bool{false, true} {
 		rec := &reconciliation{
-			entry: &entry{}, logger: slog.New(slog.DiscardHandler), manifests: make([]strategy.Manifest, 1),
+			subject: subject{entry: &entry{}, logger: slog.New(slog.DiscardHandler)}, manifests: make([]strategy.Manifest, 1),
 			outcomes: []apply.Outcome{{Err: &executor.DeniedError{Verb: "update"}, Requests: requests}},
 		}
 		rec.noteFailure(0, time.Now())

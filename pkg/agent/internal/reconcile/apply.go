@@ -3,46 +3,44 @@ package reconcile
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/workwire/workwire/pkg/agent/internal/applied"
-	"github.com/workwire/workwire/pkg/agent/internal/inbox"
 	"github.com/workwire/workwire/pkg/agent/internal/strategy/apply"
 	"github.com/workwire/workwire/pkg/agent/internal/strategy/ownership"
 )
 
 // apply makes the cluster hold what the work's spec declares, and reports what the cluster holds.
 // It returns after how long to do so again, 0 for when something changes.
-func (r *Reconciler) apply(ctx context.Context, logger *slog.Logger, e *entry, work *inbox.Entry) (time.Duration, error) {
-	b, wait := r.beginExpressions(&e.history, work)
+func (r *Reconciler) apply(ctx context.Context, s subject) (time.Duration, error) {
+	b, wait := r.beginExpressions(s.history(), s.work)
 	if wait > 0 {
 		return wait, nil
 	}
-	known, err := r.Applied.Current(ctx, e.name)
+	known, err := r.Applied.Current(ctx, s.entry.name)
 	if err != nil {
-		r.endExpressions(&e.history, b)
+		r.endExpressions(s.history(), b)
 		return 0, err
 	}
-	r.Table.holdEvents(e)
-	rec := r.prepare(ctx, logger, e, work, known, b)
+	r.Table.holdEvents(s.entry)
+	rec := r.prepare(ctx, s, known, b)
 	var after time.Duration
 	if !b.Deferred() {
 		after, err = r.applySpec(ctx, rec)
 	}
-	wait = r.endExpressions(&e.history, b)
-	if events := r.Table.takeEvents(e); b.Deferred() {
+	wait = r.endExpressions(s.history(), b)
+	if events := r.Table.takeEvents(s.entry); b.Deferred() {
 		return wait, err
 	} else if rec.missed(events) {
-		r.Table.Enqueue(e.name)
+		r.Table.Enqueue(s.entry.name)
 	}
 	if err != nil && known != nil && ctx.Err() == nil {
-		if _, exists := r.Applied.Get(e.name); !exists {
+		if _, exists := r.Applied.Get(s.entry.name); !exists {
 			// A restore has removed it. Another one must name what was applied before the work can be deleted.
-			return r.apply(ctx, logger, e, work)
+			return r.apply(ctx, s)
 		}
 	}
 	return sooner(after, wait), err

@@ -37,7 +37,7 @@ func TestCompleted(t *testing.T) {
 			h.applied = map[object.Ref]*inbox.Entry{} // the work was reconciled, and nothing of it applied
 			h.spec = work
 		}
-		return reconciliation{work: work, known: known, last: newLastApplied(h, work, []strategy.Manifest{{}}, func(*inbox.Entry) []strategy.Manifest { return nil })}
+		return reconciliation{subject: subject{work: work}, known: known, last: newLastApplied(h, work, []strategy.Manifest{{}}, func(*inbox.Entry) []strategy.Manifest { return nil })}
 	}
 	applied, changed, waits, none := with(amw, work), with(amw, &inbox.Entry{}), with(amw, nil), with(nil, nil)
 	for name, c := range map[string]struct {

@@ -29,7 +29,7 @@ func TestStandingIsOfASpec(t *testing.T) {
 	name := r.naming.name("hub1", "db")
 	r.Table.add(name, work.Key)
 	r.Table.depend(r.Table.entry("app"), []string{name})
-	r.noteStanding(t.Context(), &reconciliation{work: work, entry: r.Table.entry(name)})
+	r.noteStanding(t.Context(), &reconciliation{subject: subject{work: work, entry: r.Table.entry(name)}})
 	if text := r.unreadyWork("hub1", "db"); text != "" {
 		t.Fatalf("once applied, it %q", text)
 	}
@@ -50,7 +50,7 @@ func TestStandingIsOfASpec(t *testing.T) {
 func TestImpossible(t *testing.T) {
 	for annotation, want := range map[string]string{"db, settings": "", "": "", "db; settings": `"db; settings"`, "db,db settings": `"db settings"`, "DB": `"DB"`, "cluster1/db": `"cluster1/db"`} {
 		work := metav1.ObjectMeta{Annotations: map[string]string{workv1.DependsOnAnnotationKey: annotation}}
-		rec := reconciliation{entry: &entry{}, dependsOn: workv1.DependsOn(&work)}
+		rec := reconciliation{subject: subject{entry: &entry{}}, dependsOn: workv1.DependsOn(&work)}
 		blocked := rec.blocked()
 		if want == "" && blocked != nil || want != "" && (blocked == nil || blocked.Reason != workv1.ReasonInvalidDependsOn || !strings.Contains(blocked.Message, "has "+want+", which")) {
 			t.Errorf("%q: %+v, want %q", annotation, blocked, want)

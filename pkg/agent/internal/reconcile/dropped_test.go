@@ -66,7 +66,7 @@ func TestDroppedResources(t *testing.T) {
 				if c.gone {
 					e.history.noteRemoval(pump, apply.RemovalOutcome{Gone: true}, time.Now())
 				}
-				rec := &reconciliation{logger: slog.New(slog.DiscardHandler), entry: e, known: amw, manifests: c.manifests, tracked: manifestRefs(c.manifests)}
+				rec := &reconciliation{subject: subject{logger: slog.New(slog.DiscardHandler), entry: e}, known: amw, manifests: c.manifests, tracked: manifestRefs(c.manifests)}
 				dropped, undecided := rec.droppedResources()
 				if diff := cmp.Diff(want, [2][]object.Ref{refsOf(dropped), undecided}, cmpopts.EquateEmpty()); diff != "" {
 					t.Errorf("dropped and undecided, with a UID in the status %v: %s", stored, diff)

@@ -105,7 +105,7 @@ func TestFailuresOfManifests(t *testing.T) {
 	unknown := strategy.Manifest{Meta: workv1.ManifestResourceMeta{Kind: "Nothing", Namespace: "default", Name: "x"}} // the kind
 	reconcile := func(outcome apply.Outcome, repairsWait bool) *reconciliation {
 		rec := &reconciliation{
-			entry: e, work: &inbox.Entry{}, logger: log.Logger(), manifests: []strategy.Manifest{unknown}, observed: make([]observed, 1), repairsWait: repairsWait,
+			subject: subject{entry: e, work: &inbox.Entry{}, logger: log.Logger()}, manifests: []strategy.Manifest{unknown}, observed: make([]observed, 1), repairsWait: repairsWait,
 			outcomes: []apply.Outcome{outcome},
 		}
 		rec.last = newLastApplied(&e.history, rec.work, nil, nil)
@@ -150,7 +150,7 @@ func TestFailuresOfManifests(t *testing.T) {
 func TestFailedAndComplete(t *testing.T) {
 	no := errors.New("no")
 	rec := &reconciliation{
-		entry:      &entry{history: history{failures: map[int]*failure{0: {outcome: apply.Outcome{Err: no}}}}},
+		subject:    subject{entry: &entry{history: history{failures: map[int]*failure{0: {outcome: apply.Outcome{Err: no}}}}}},
 		manifests:  make([]strategy.Manifest, 1),
 		retryWaits: []bool{true}, complete: conditionrules.Completion{Manifests: []bool{true}},
 		outcomes: []apply.Outcome{{Action: apply.Left}},

@@ -3,7 +3,6 @@ package reconcile
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"time"
 
 	"github.com/workwire/workwire/pkg/agent/internal/applied"
@@ -14,21 +13,21 @@ import (
 
 // keep reconciles a work that its source does not know, and whose deletion is held. It is applied
 // as any other work, if its spec is known, until somebody releases the deletion.
-func (r *Reconciler) keep(ctx context.Context, logger *slog.Logger, e *entry, work *inbox.Entry) (time.Duration, error) {
-	amw, exists := r.Applied.Get(e.name)
+func (r *Reconciler) keep(ctx context.Context, s subject) (time.Duration, error) {
+	amw, exists := r.Applied.Get(s.entry.name)
 	switch {
-	case exists && applied.Released(amw), !exists && !work.HasSpec():
-		logger.Info("deletion released", "reason", work.Hold.Reason)
-		r.Inbox.Release(work.Key)
+	case exists && applied.Released(amw), !exists && !s.work.HasSpec():
+		s.logger.Info("deletion released", "reason", s.work.Hold.Reason)
+		r.Inbox.Release(s.work.Key)
 		return 0, nil
-	case work.HasSpec():
-		return r.apply(ctx, logger, e, work)
+	case s.work.HasSpec():
+		return r.apply(ctx, s)
 	default:
-		previous := r.previousStatus(logger, work, amw)
+		previous := r.previousStatus(s, amw)
 		status := previous.DeepCopy() // it is that of the outbox
 		condition.Explain(status)
-		r.report(work, *status)
-		return 0, r.Applied.SetHeld(ctx, amw, work.Hold.Reason)
+		r.report(s.work, *status)
+		return 0, r.Applied.SetHeld(ctx, amw, s.work.Hold.Reason)
 	}
 }
 

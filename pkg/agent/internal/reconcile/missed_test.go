@@ -24,7 +24,7 @@ func TestMissed(t *testing.T) {
 	amw := &workv1.AppliedManifestWork{}
 	amw.ResourceVersion = "12"
 	rec := &reconciliation{
-		entry:     &entry{name: "work"},
+		subject:   subject{entry: &entry{name: "work"}},
 		manifests: []strategy.Manifest{{Ref: ref("a")}, {Ref: ref("failed")}},
 		outcomes:  []apply.Outcome{{Action: apply.Updated, Live: at("10")}, {Action: apply.Failed}},
 		amw:       amw,

@@ -3,7 +3,6 @@ package reconcile
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"slices"
 	"time"
 
@@ -25,39 +24,39 @@ import (
 
 // prepare parses the work, sets what is watched for it, and observes its objects. known is its
 // AppliedManifestWork, nil if it has none. Expressions spend from b.
-func (r *Reconciler) prepare(ctx context.Context, logger *slog.Logger, e *entry, work *inbox.Entry, known *workv1.AppliedManifestWork, b *budget.Budget) *reconciliation {
+func (r *Reconciler) prepare(ctx context.Context, s subject, known *workv1.AppliedManifestWork, b *budget.Budget) *reconciliation {
 	rec := &reconciliation{
-		logger: logger, entry: e, work: work, known: known, budget: b,
-		changed: e.history.spec != work, previous: r.previousStatus(logger, work, known),
+		subject: s, known: known, budget: b,
+		changed: s.entry.history.spec != s.work, previous: r.previousStatus(s, known),
 	}
-	if wait := time.Until(e.history.repairs.notBefore); !rec.changed && wait > 0 {
+	if wait := time.Until(s.entry.history.repairs.notBefore); !rec.changed && wait > 0 {
 		rec.repairsWait = true
 		rec.requeueWithin(wait)
 	}
-	if rec.manifests = r.parse(ctx, work, b); b.Deferred() {
+	if rec.manifests = r.parse(ctx, s.work, b); b.Deferred() {
 		return rec
 	}
 	r.followDependencies(rec)
 	rec.setOrder()
-	rec.last = newLastApplied(&e.history, work, rec.manifests, func(spec *inbox.Entry) []strategy.Manifest { return r.parse(ctx, spec, b.Again()) })
-	rec.account, rec.accountErr = executor.AccountOf(work.Spec.Executor)
+	rec.last = newLastApplied(s.history(), s.work, rec.manifests, func(spec *inbox.Entry) []strategy.Manifest { return r.parse(ctx, spec, b.Again()) })
+	rec.account, rec.accountErr = executor.AccountOf(s.work.Spec.Executor)
 	rec.tracked = manifestRefs(rec.manifests)
 	if known != nil {
-		r.noteReturned(&e.history, known.UID)
+		r.noteReturned(s.history(), known.UID)
 		rec.dropped, rec.undecided = rec.droppedResources()
 		rec.tracked = append(rec.tracked, refsOf(rec.dropped)...)
 	}
-	r.Table.await(e, unknownKinds(rec.manifests))
-	r.followAccount(e, rec.account)
+	r.Table.await(s.entry, unknownKinds(rec.manifests))
+	r.followAccount(s.entry, rec.account)
 	r.consultPolicy(rec)
 	r.authorizeReads(ctx, rec)
-	r.watch(e, interest{objects: rec.followed(), named: rec.namedRefs(), account: rec.account})
+	r.watch(s.entry, interest{objects: rec.followed(), named: rec.namedRefs(), account: rec.account})
 	wasComplete := condition.WasComplete(&rec.previous)
 	rec.observed = r.observe(ctx, rec, wasComplete)
 	rec.complete = rec.completed(wasComplete)
 	rec.complete.Work = rec.complete.Work && (known == nil || rec.order.finished())
-	if r.Table.testAndClear(&e.retry) {
-		for _, failed := range e.history.failures {
+	if r.Table.testAndClear(&s.entry.retry) {
+		for _, failed := range s.entry.history.failures {
 			failed.backoff = backoff{}
 		}
 	}
@@ -67,16 +66,16 @@ func (r *Reconciler) prepare(ctx context.Context, logger *slog.Logger, e *entry,
 
 // previousStatus returns the last status reported for the work or, after a restart, the one of its
 // AppliedManifestWork.
-func (r *Reconciler) previousStatus(logger *slog.Logger, work *inbox.Entry, known *workv1.AppliedManifestWork) workv1.ManifestWorkStatus {
-	if last, ok := r.Outbox.Last(work.Key); ok {
+func (r *Reconciler) previousStatus(s subject, known *workv1.AppliedManifestWork) workv1.ManifestWorkStatus {
+	if last, ok := r.Outbox.Last(s.work.Key); ok {
 		return last.Status
 	}
-	if !isRecordOf(known, work) {
+	if !isRecordOf(known, s.work) {
 		return workv1.ManifestWorkStatus{}
 	}
 	status, err := applied.DecodeTransitions(known.Status.Transitions)
 	if err != nil {
-		logger.Warn("decoding transitions failed; transition times and completion from before the restart are lost",
+		s.logger.Warn("decoding transitions failed; transition times and completion from before the restart are lost",
 			"appliedManifestWork", known.Name, "error", err)
 		return workv1.ManifestWorkStatus{}
 	}

@@ -19,12 +19,20 @@ import (
 	"github.com/workwire/workwire/pkg/workstate/condition"
 )
 
+// subject is a work that is reconciled, and the entry of its name. The worker that holds the entry owns it.
+type subject struct {
+	logger *slog.Logger // names the work
+	entry  *entry
+	work   *inbox.Entry
+}
+
+// history returns the history of the work's name.
+func (s *subject) history() *history { return &s.entry.history }
+
 // reconciliation is one reconcile of a work that is not being deleted. The worker that does it owns
 // it.
 type reconciliation struct {
-	logger     *slog.Logger
-	entry      *entry
-	work       *inbox.Entry
+	subject
 	known      *workv1.AppliedManifestWork // at the start; nil: none
 	changed    bool                        // the spec is not that of the last reconcile
 	previous   workv1.ManifestWorkStatus   // as last reported, or as known has it
@@ -56,9 +64,6 @@ type reconciliation struct {
 	amw          *workv1.AppliedManifestWork // as it is now; nil: not known
 	requeueAfter time.Duration               // 0: when something changes
 }
-
-// history returns the history of the work's name.
-func (rec *reconciliation) history() *history { return &rec.entry.history }
 
 // skip reports whether manifest i is not tried this time. More than one reason may hold: what failed may be complete meanwhile.
 func (rec *reconciliation) skip(i int) bool {

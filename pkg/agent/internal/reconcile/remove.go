@@ -14,7 +14,6 @@ import (
 
 	"github.com/workwire/workwire/pkg/agent/internal/applied"
 	"github.com/workwire/workwire/pkg/agent/internal/executor"
-	"github.com/workwire/workwire/pkg/agent/internal/inbox"
 	"github.com/workwire/workwire/pkg/agent/internal/object"
 	"github.com/workwire/workwire/pkg/agent/internal/strategy/ownership"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
@@ -25,52 +24,52 @@ import (
 // AppliedManifestWork, removes the objects that it names, and takes its finalizer off. When nothing
 // is left it reports Deleted, the last status of the work. An object with a finalizer of its own
 // keeps the AppliedManifestWork, the work, and the objects of lower waves.
-func (r *Reconciler) remove(ctx context.Context, logger *slog.Logger, e *entry, work *inbox.Entry) (time.Duration, error) {
-	r.Table.await(e, nil)
-	r.Table.depend(e, nil)
-	r.Table.setStanding(e, standing{})
-	account, _ := executor.AccountOf(work.Spec.Executor)
-	r.watch(e, interest{objects: e.interest.objects, account: account})
-	if amw, exists := r.Applied.Get(e.name); exists {
+func (r *Reconciler) remove(ctx context.Context, s subject) (time.Duration, error) {
+	r.Table.await(s.entry, nil)
+	r.Table.depend(s.entry, nil)
+	r.Table.setStanding(s.entry, standing{})
+	account, _ := executor.AccountOf(s.work.Spec.Executor)
+	r.watch(s.entry, interest{objects: s.entry.interest.objects, account: account})
+	if amw, exists := r.Applied.Get(s.entry.name); exists {
 		if amw.DeletionTimestamp == nil {
-			e.history.lastRemovalsOf = "" // it may be restored, with its objects
+			s.entry.history.lastRemovalsOf = "" // it may be restored, with its objects
 		}
-		recheck := r.reportRemoving(ctx, logger, e, work, amw)
-		deleting, err := r.delete(ctx, logger, amw, &work.Spec)
+		recheck := r.reportRemoving(ctx, s, amw)
+		deleting, err := r.delete(ctx, s, amw)
 		if err != nil && !apierrors.IsNotFound(err) {
 			return 0, err
 		}
 		if deleting != nil {
-			after, done, err := r.removeResources(ctx, logger, e, deleting, &work.Spec)
-			recheck = sooner(recheck, r.reportRemoving(ctx, logger, e, work, amw))
+			after, done, err := r.removeResources(ctx, s.logger, s.entry, deleting, &s.work.Spec)
+			recheck = sooner(recheck, r.reportRemoving(ctx, s, amw))
 			if err != nil || !done {
 				return sooner(after, recheck), err
 			}
 		}
-		if _, exists := r.Applied.Get(e.name); exists {
+		if _, exists := r.Applied.Get(s.entry.name); exists {
 			return recheck, nil // until somebody else's finalizer is off, which the watch reports
 		}
 	}
-	r.forget(e)
-	r.reportDeleted(work)
-	logger.Info("removed the work from the cluster", "generation", work.Generation)
+	r.forget(s.entry)
+	r.reportDeleted(s.work)
+	s.logger.Info("removed the work from the cluster", "generation", s.work.Generation)
 	return 0, nil
 }
 
 // delete begins the deletion of amw, after it has noted there which objects stay: an agent that starts again may not know the spec.
-func (r *Reconciler) delete(ctx context.Context, logger *slog.Logger, amw *workv1.AppliedManifestWork, spec *workv1.ManifestWorkSpec) (deleting *workv1.AppliedManifestWork, err error) {
-	if amw.DeletionTimestamp == nil && len(spec.Workload.Manifests) > 0 {
+func (r *Reconciler) delete(ctx context.Context, s subject, amw *workv1.AppliedManifestWork) (deleting *workv1.AppliedManifestWork, err error) {
+	if amw.DeletionTimestamp == nil && len(s.work.Spec.Workload.Manifests) > 0 {
 		resources, _ := applied.Resources(amw) // removeResources logs the error
 		var kept []object.Ref
 		for _, res := range resources {
-			if removal, err := r.removalOf(ctx, res, spec); removal.Orphan || err != nil { // which its removal reports
+			if removal, err := r.removalOf(ctx, res, &s.work.Spec); removal.Orphan || err != nil { // which its removal reports
 				kept = append(kept, res.Ref)
 			}
 		}
 		noted, err := r.Applied.SetKept(ctx, amw, kept)
 		switch {
 		case apierrors.IsInvalid(err):
-			logger.Warn("which objects stay cannot be noted; an agent without the spec would remove them", "appliedManifestWork", amw.Name, "error", err)
+			s.logger.Warn("which objects stay cannot be noted; an agent without the spec would remove them", "appliedManifestWork", amw.Name, "error", err)
 		case err != nil:
 			return nil, err
 		default:

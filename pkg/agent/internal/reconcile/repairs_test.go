@@ -114,7 +114,7 @@ func TestMessagesOfRepairs(t *testing.T) {
 func TestALateChangeIsNoRepair(t *testing.T) {
 	ref, before, now := object.Ref{Name: "a"}, &inbox.Entry{}, &inbox.Entry{}
 	e := &entry{history: history{spec: now, applied: map[object.Ref]*inbox.Entry{ref: before}}}
-	rec := &reconciliation{entry: e, work: now, manifests: []strategy.Manifest{{Ref: ref}}, outcomes: []apply.Outcome{{Action: apply.Updated}}}
+	rec := &reconciliation{subject: subject{entry: e, work: now}, manifests: []strategy.Manifest{{Ref: ref}}, outcomes: []apply.Outcome{{Action: apply.Updated}}}
 	rec.last = newLastApplied(&e.history, now, rec.manifests, nil)
 	if rec.repaired(0) {
 		t.Error("a change counts as a repair")

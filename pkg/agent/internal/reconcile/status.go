@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"log/slog"
 	"slices"
 	"time"
 
@@ -81,8 +80,8 @@ func (r *Reconciler) reportStatus(ctx context.Context, rec *reconciliation) (sta
 
 // reportRemoving reports which objects of a deleted work, of which there is amw, still exist, and what they wait for. It
 // returns after how long to do so again, 0 for when something changes.
-func (r *Reconciler) reportRemoving(ctx context.Context, logger *slog.Logger, e *entry, work *inbox.Entry, amw *workv1.AppliedManifestWork) (recheck time.Duration) {
-	presence := r.removingPresence(ctx, work, &recheck)
+func (r *Reconciler) reportRemoving(ctx context.Context, s subject, amw *workv1.AppliedManifestWork) (recheck time.Duration) {
+	presence := r.removingPresence(ctx, s.work, &recheck)
 	var held []condition.Held
 	lower := 0
 	look := func(ref object.Ref, m workv1.ManifestResourceMeta, dropped bool) condition.Presence {
@@ -90,11 +89,11 @@ func (r *Reconciler) reportRemoving(ctx context.Context, logger *slog.Logger, e 
 		if live != nil {
 			m.Kind = cmp.Or(m.Kind, live.GetKind())
 		}
-		last := e.history.lastRemovals[ref] // not told of what the executor may not read
+		last := s.entry.history.lastRemovals[ref] // not told of what the executor may not read
 		switch {
 		case live != nil && live.GetDeletionTimestamp() != nil && len(live.GetFinalizers()) > 0:
 			held = append(held, condition.Held{Meta: m, Dropped: dropped, Finalizers: live.GetFinalizers()})
-		case last == nil || live == nil && (found != condition.Unresolved || work.Spec.Executor != nil):
+		case last == nil || live == nil && (found != condition.Unresolved || s.work.Spec.Executor != nil):
 		case last.outcome.Err != nil:
 			held = append(held, condition.Held{Meta: m, Dropped: dropped, Refused: errorReason(last.outcome.Err)})
 		case last.outcome.Step == plan.Hold:
@@ -102,7 +101,7 @@ func (r *Reconciler) reportRemoving(ctx context.Context, logger *slog.Logger, e 
 		}
 		return found
 	}
-	status := condition.DeletingStatus(r.previousStatus(logger, work, amw), int64(work.Generation), func(m workv1.ManifestResourceMeta) condition.Presence {
+	status := condition.DeletingStatus(r.previousStatus(s, amw), int64(s.work.Generation), func(m workv1.ManifestResourceMeta) condition.Presence {
 		if m.Resource == "" {
 			return condition.Unresolved
 		}
@@ -113,7 +112,7 @@ func (r *Reconciler) reportRemoving(ctx context.Context, logger *slog.Logger, e 
 		look(ref, strategy.MetaOf(ref), len(entries) > 0) // without entries, as after a restart, it is not known what the spec has
 	}
 	condition.AddHeld(&status, held, lower)
-	r.setStatus(work, work.Generation, status, false)
+	r.setStatus(s.work, s.work.Generation, status, false)
 	return recheck
 }
 

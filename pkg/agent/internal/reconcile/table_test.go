@@ -80,7 +80,7 @@ func TestRecordsArePutOff(t *testing.T) {
 		r := &Reconciler{Config: Config{Table: table, RecordDelay: time.Minute}}
 		name := "new"
 		putOff := func(change func(*reconciliation, *workv1.ManifestWorkStatus)) bool {
-			rec, status := &reconciliation{entry: table.acquire(name), amw: &workv1.AppliedManifestWork{}}, &workv1.ManifestWorkStatus{}
+			rec, status := &reconciliation{subject: subject{entry: table.acquire(name)}, amw: &workv1.AppliedManifestWork{}}, &workv1.ManifestWorkStatus{}
 			if change != nil {
 				change(rec, status)
 			}

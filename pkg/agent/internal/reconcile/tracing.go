@@ -2,7 +2,6 @@ package reconcile
 
 import (
 	"context"
-	"log/slog"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -13,15 +12,15 @@ import (
 
 // reconcileTraced is reconcileWork within a span, if the spec of work continues a trace. Reconciles
 // after the first one that succeeds are not part of it.
-func (r *Reconciler) reconcileTraced(ctx context.Context, logger *slog.Logger, e *entry, work *inbox.Entry) (time.Duration, error) {
-	change := r.changeOf(work)
+func (r *Reconciler) reconcileTraced(ctx context.Context, s subject) (time.Duration, error) {
+	change := r.changeOf(s.work)
 	ctx, span := r.Tracer.Attempt(ctx, change, "reconcile ManifestWork", tracing.Work{
-		Name: work.Meta.Name, UID: string(work.UID), Source: string(work.Source), Cluster: string(work.Cluster), Generation: int64(work.Generation),
+		Name: s.work.Meta.Name, UID: string(s.work.UID), Source: string(s.work.Source), Cluster: string(s.work.Cluster), Generation: int64(s.work.Generation),
 	})
-	after, err := r.reconcileWork(ctx, logger, e, work)
+	after, err := r.reconcileWork(ctx, s)
 	span.End(tracing.FailedIf(err))
-	if change != nil && err == nil && !e.history.expressions.waits && (work.Deleting == nil || r.Outbox.Final(work.Key)) {
-		r.Changes.Done(work.Key, change)
+	if change != nil && err == nil && !s.entry.history.expressions.waits && (s.work.Deleting == nil || r.Outbox.Final(s.work.Key)) {
+		r.Changes.Done(s.work.Key, change)
 	}
 	return after, err
 }

@@ -85,15 +85,15 @@ func (r *Reconciler) reconcile(ctx context.Context, name string) {
 			r.Table.remove(name, key)
 			continue
 		}
-		logger := r.Logger.With("work", work.Meta.Name, "uid", key.UID, "source", key.Source)
+		s := subject{work: work, entry: e, logger: r.Logger.With("work", work.Meta.Name, "uid", key.UID, "source", key.Source)}
 		if work.Deleting != nil && final {
 			if !r.mayBeBack(ctx, name, work) {
 				continue // the outbox is sending the last status
 			}
 			r.Outbox.Forget(key)
 		}
-		after, err := r.reconcileTraced(ctx, logger, e, work)
-		if !r.requeue(ctx, logger, e, after, err) {
+		after, err := r.reconcileTraced(ctx, s)
+		if !r.requeue(ctx, s.logger, e, after, err) {
 			result = "error"
 		}
 		if ctx.Err() != nil {
@@ -147,19 +147,19 @@ func (r *Reconciler) requeue(ctx context.Context, logger *slog.Logger, e *entry,
 
 // reconcileWork reconciles one work. It returns after how long to do so again, 0 for when something
 // changes.
-func (r *Reconciler) reconcileWork(ctx context.Context, logger *slog.Logger, e *entry, work *inbox.Entry) (time.Duration, error) {
-	if work.Deleting != nil || work.Hold != nil || !work.HasSpec() {
-		e.history.repairs = repairs{} // nothing is restored
+func (r *Reconciler) reconcileWork(ctx context.Context, s subject) (time.Duration, error) {
+	if s.work.Deleting != nil || s.work.Hold != nil || !s.work.HasSpec() {
+		s.entry.history.repairs = repairs{} // nothing is restored
 	}
 	switch {
-	case work.Deleting != nil:
-		return r.remove(ctx, logger, e, work)
-	case work.Hold != nil:
-		return r.keep(ctx, logger, e, work)
-	case work.HasSpec():
-		return r.apply(ctx, logger, e, work)
-	case work.Refusal != nil:
-		r.report(work, workv1.ManifestWorkStatus{})
+	case s.work.Deleting != nil:
+		return r.remove(ctx, s)
+	case s.work.Hold != nil:
+		return r.keep(ctx, s)
+	case s.work.HasSpec():
+		return r.apply(ctx, s)
+	case s.work.Refusal != nil:
+		r.report(s.work, workv1.ManifestWorkStatus{})
 		return 0, nil
 	default:
 		return 0, nil // known by its AppliedManifestWork only, until its source sends it
