@@ -35,7 +35,7 @@ type statusUpdate struct {
 	name            string
 	status          *wire.Status
 	size            int  // of status, see waiting.go
-	admitted        bool // see core.storeWait
+	admitted        bool // see core.admitStoring
 	refused         *metav1.Condition
 	agentGeneration wire.Generation // that the agent holds, if it is higher than the source's
 	delivery        bool            // see Engine.ReportDelivery
@@ -137,7 +137,7 @@ func (d *core) beginJobs(now time.Time) {
 			d.asks.end(j)
 			continue
 		}
-		if wait := d.askWait(j.cluster, &task, now); wait > 0 {
+		if wait := d.admitAsking(j.cluster, &task, now); wait > 0 {
 			d.asks.putOff(j, task, now.Add(wait))
 			continue
 		}
@@ -153,7 +153,7 @@ func (d *core) beginJobs(now time.Time) {
 			d.stores.end(j)
 			continue
 		}
-		if wait := d.storeWait(j, &u, now); wait > 0 {
+		if wait := d.admitStoring(j, &u, now); wait > 0 {
 			d.stores.putOff(j, u, now.Add(wait))
 			continue
 		}
@@ -163,9 +163,9 @@ func (d *core) beginJobs(now time.Time) {
 	}
 }
 
-// askWait returns how long the questions of a cluster have to wait: while it has used up its quota, and so that it
-// is answered at a bounded rate.
-func (d *core) askWait(name wire.ClusterName, task *resyncTask, now time.Time) (wait time.Duration) {
+// admitAsking admits the questions of a cluster, and counts those that are not free, or returns how long they have to wait: while it has used up
+// its quota, and so that it is answered at a bounded rate.
+func (d *core) admitAsking(name wire.ClusterName, task *resyncTask, now time.Time) (wait time.Duration) {
 	if task.owed {
 		if wait = d.quotas.Wait(name, message, now); wait > 0 {
 			return wait
@@ -175,7 +175,7 @@ func (d *core) askWait(name wire.ClusterName, task *resyncTask, now time.Time) (
 	if listed < 0 && task.digest == nil && !task.owed || listed <= freeQuestion && !d.hasWorks(name) {
 		return 0
 	}
-	if wait = d.questionWait(name, now); wait > 0 {
+	if wait = d.admitQuestion(name, now); wait > 0 {
 		d.act(questionPaced{})
 	}
 	return wait
@@ -189,11 +189,11 @@ const (
 	largeWait = 20 * time.Millisecond
 )
 
-// storeWait returns how long a status has to wait until its cluster may write to the store: once, newer ones take
-// its turn. A large one also waits until no other large one of its cluster is being stored; [storeEnded] ends that.
-func (d *core) storeWait(j *job[storeKey, statusUpdate], u *statusUpdate, now time.Time) (wait time.Duration) {
+// admitStoring charges the cluster of a status for its write, once, as newer ones take its turn, and returns how long it has to wait.
+// A large one also waits until no other large one of its cluster is being stored, and then is the one; [storeEnded] ends that.
+func (d *core) admitStoring(j *job[storeKey, statusUpdate], u *statusUpdate, now time.Time) (wait time.Duration) {
 	if j.key.ahead {
-		return d.overtakeWait(j.key.workKey, now)
+		return d.admitOvertaking(j.key.workKey, now)
 	}
 	if u.status == nil {
 		return 0
@@ -251,8 +251,8 @@ const (
 	questionInterval = 2 * time.Second
 )
 
-// questionWait returns when a question of a cluster may be answered; zero: now, which counts it.
-func (d *core) questionWait(name wire.ClusterName, now time.Time) time.Duration {
+// admitQuestion admits a question of a cluster, and counts it, or returns how long it has to wait.
+func (d *core) admitQuestion(name wire.ClusterName, now time.Time) time.Duration {
 	d.sweep(now)
 	c := d.cluster(name)
 	full := c.askAgain

@@ -14,7 +14,7 @@ func TestPaces(t *testing.T) {
 	d, now := testCore(0, time.Second, ClusterOpen), time.Date(2031, 2, 3, 4, 5, 6, 0, time.UTC)
 	asked := func(cluster wire.ClusterName, times int) (allowed int) {
 		for range times {
-			if d.questionWait(cluster, now) == 0 {
+			if d.admitQuestion(cluster, now) == 0 {
 				allowed++
 			}
 		}
@@ -86,7 +86,7 @@ func TestClusterRecord(t *testing.T) {
 	}{
 		"a work":          {func(d *core, _ *clusterRecord) { d.ensure(key) }, func(d *core, _ *clusterRecord) { d.forget(d.works[key]) }},
 		"a publish":       {func(_ *core, c *clusterRecord) { c.underWay++ }, func(_ *core, c *clusterRecord) { c.underWay-- }},
-		"a question":      {func(d *core, _ *clusterRecord) { d.questionWait("a", now) }, func(d *core, _ *clusterRecord) { d.sweep(now.Add(time.Minute)) }},
+		"a question":      {func(d *core, _ *clusterRecord) { d.admitQuestion("a", now) }, func(d *core, _ *clusterRecord) { d.sweep(now.Add(time.Minute)) }},
 		"a status":        {func(d *core, _ *clusterRecord) { d.waits("a", 7) }, func(d *core, _ *clusterRecord) { d.waitsNoMore("a", 7) }},
 		"a large status":  {func(_ *core, c *clusterRecord) { c.storingLarge[1] = true }, func(_ *core, c *clusterRecord) { c.storingLarge[1] = false }},
 		"a gain":          {func(_ *core, c *clusterRecord) { c.gained = now }, lost},

@@ -550,7 +550,7 @@ func TestOvertakeWait(t *testing.T) {
 			if now.UnixMilli()%publishes.Milliseconds() == 0 {
 				w.publishedAt = now
 			}
-			if d.overtakeWait(k, now) == 0 {
+			if d.admitOvertaking(k, now) == 0 {
 				times++
 				w.publishedAt = now.Add(time.Millisecond)
 			}
@@ -564,11 +564,11 @@ func TestOvertakeWait(t *testing.T) {
 		t.Errorf("while it publishes other changes, it went above %d times in ten minutes", times)
 	}
 	now = now.Add(time.Hour)
-	if wait := d.overtakeWait(k, now); wait != 0 {
+	if wait := d.admitOvertaking(k, now); wait != 0 {
 		t.Errorf("an hour later it waits %v", wait)
 	}
 	for range 100 {
-		if wait := d.overtakeWait(k, now); wait != 0 {
+		if wait := d.admitOvertaking(k, now); wait != 0 {
 			t.Fatalf("nothing was published since, and it waits %v", wait)
 		}
 	}

@@ -15,10 +15,10 @@ type overtaking struct {
 	times int
 }
 
-// overtakeWait returns how long the source has to wait until it goes above the generation that the agent of a work has; 0: now. Two programs
+// admitOvertaking lets the source go above the generation that the agent of a work has, and counts it, or returns how long it has to wait. Two programs
 // under one source id, each above the other, would do it with each status. After a restore it is needed once. What was not published since
 // nobody can have answered: it does not count.
-func (d *core) overtakeWait(k workKey, now time.Time) time.Duration {
+func (d *core) admitOvertaking(k workKey, now time.Time) time.Duration {
 	w, known := d.works[k]
 	if !known {
 		return 0
