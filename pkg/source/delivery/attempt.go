@@ -67,7 +67,7 @@ func (in *attemptEnded) apply(d *core, now time.Time) {
 	}
 }
 
-// skipped ends an attempt that published nothing, since the agent has what it should have.
+// skipped ends an attempt whose plan has no spec.
 func (d *core) skipped(w *workRecord, in *attemptEnded) {
 	if in.plan.known {
 		w.published, w.first = in.plan.revision, in.plan.revision.generation
@@ -77,7 +77,7 @@ func (d *core) skipped(w *workRecord, in *attemptEnded) {
 		w.refused = nil
 	}
 	since := w.publishedAt
-	if in.plan.revision == (revision{}) { // the source does not show the work, for now
+	if in.plan.revision == (revision{}) {
 		since = in.began
 	}
 	d.complete(w, in, since)

@@ -61,10 +61,10 @@ func metadataFor(m *metav1.ObjectMeta) metav1.ObjectMeta {
 	return slim
 }
 
-// plan is what an attempt does: publish spec, or, if spec is nil, only record revision.
+// plan is what an attempt does: publish spec, or, if spec is nil, only record revision. planPublish and planDeletion say why.
 type plan struct {
 	spec     *wire.Spec
-	revision revision
+	revision revision // none: the source does not show the work, for now
 	// known reports that the agent has revision although this Engine did not publish it.
 	known bool
 	// more reports that another publish must follow this one.
@@ -84,11 +84,11 @@ func planPublish(a *workRecord, stored StoredWork, source wire.SourceID, now tim
 	}
 	switch {
 	case a.refused != nil && a.refused.revision == p.revision && (!p.more || a.refused.holds):
-		return p
+		return p // it would be refused again
 	case p.revision.deleting && a.said == saidDeleted && a.intent < repeat:
-		return p
+		return p // the agent has deleted the work
 	case a.intent < repeat && a.published == p.revision:
-		return p
+		return p // it was published
 	case a.intent < repeat && a.published == (revision{}) && !a.authoritative && !p.revision.deleting && known(a, stored):
 		p.known = true
 		return p
@@ -163,11 +163,11 @@ func (w *workRecord) startsDeletion(work *workv1.ManifestWork) bool {
 // planDeletion plans the deletion of a work that the source does not have.
 func planDeletion(a *workRecord, source wire.SourceID, now time.Time) plan {
 	if a.removed == nil {
-		return plan{}
+		return plan{} // nor was it removed
 	}
 	p := plan{revision: revision{generation: a.removed.generation, deleting: true}}
 	if a.intent < repeat && a.published == p.revision {
-		return p
+		return p // it was published
 	}
 	p.spec = a.spec(p.revision, source, ptr.Deref(a.removed.meta, metav1.ObjectMeta{}))
 	p.spec.NoMetadata = a.removed.meta == nil
