@@ -66,10 +66,6 @@ func fleets() map[string]func(*testing.T) *fleet {
 			ca, c := certifiedRabbitMQ(t)
 			return &fleet{ca: ca, rabbitmq: true, addr: c.Addr}
 		},
-		"rabbitmq, WebSockets": func(t *testing.T) *fleet {
-			ca, c := certifiedRabbitMQ(t)
-			return &fleet{ca: ca, rabbitmq: true, webSocket: true, addr: c.WebSocketAddr}
-		},
 		"work-broker, WebSockets": func(t *testing.T) *fleet {
 			ca := newAuthority(t)
 			listener := ca.write(t, t.TempDir(), 1)

@@ -94,3 +94,33 @@ func TestRabbitMQKilled(t *testing.T) {
 		t.Errorf("received %v", got)
 	}
 }
+
+// By WebSocket, clients are known by their certificates too, have the same rights, and keep their sessions.
+func TestRabbitMQWebSocket(t *testing.T) {
+	t.Parallel()
+	ca, c := certifiedRabbitMQ(t)
+	f := &fleet{rabbitmq: true, webSocket: true, ca: ca, addr: c.WebSocketAddr}
+	f.checkLogin(t)
+	options := f.optionsFor(t, acltest.A, "session")
+	options.expiry = 3600
+	agent, hub := dial(t, f.addr, options), dial(t, f.addr, f.optionsFor(t, acltest.Hub, "hub"))
+	agent.mustSubscribe(specFilter)
+	agent.drop()
+	if code := hub.publish(specTopic, "1"); code != 0 {
+		t.Errorf("to a session that is away: 0x%x", code)
+	}
+	if agent = dial(t, f.addr, options); !agent.connack.SessionPresent {
+		t.Error("the session is gone")
+	}
+	hub.publish(specTopic, "2")
+	if got := agent.payloads(2); !slices.Equal(got, []string{"1", "2"}) {
+		t.Errorf("received %v", got)
+	}
+	other := dial(t, f.addr, f.optionsFor(t, acltest.B, "session"))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	refused := &paho.Subscribe{Subscriptions: []paho.SubscribeOptions{{Topic: specFilter, QoS: 1}}}
+	if _, err := other.Subscribe(ctx, refused); err == nil {
+		t.Error("an agent may subscribe to the specs of another one")
+	}
+}
