@@ -238,14 +238,16 @@ func TestChallenge(t *testing.T) {
 		return enrolment.Proven{Request: enrolment.Request{Challenge: challenge}, DeviceHash: device}
 	}
 	given := c.New("device1", now)
-	if !c.Answered(challenged("device1", given), now.Add(9*time.Minute)) {
+	whole := now.Truncate(time.Second) // a challenge has the second of its time
+	if !c.Answered(challenged("device1", given), whole.Add(enrolment.ChallengeAge)) {
 		t.Error("a challenge does not count")
 	}
 	changed := append([]byte(nil), given...)
 	changed[7]++
 	for name, answered := range map[string]bool{
 		"none": c.Answered(challenged("device1", nil), now), "of another device": c.Answered(challenged("device2", given), now),
-		"old": c.Answered(challenged("device1", given), now.Add(11*time.Minute)), "changed": c.Answered(challenged("device1", changed), now),
+		"old": c.Answered(challenged("device1", given), whole.Add(enrolment.ChallengeAge+1)), "ahead": c.Answered(challenged("device1", given), whole.Add(-enrolment.ChallengeAge)),
+		"changed":        c.Answered(challenged("device1", changed), now),
 		"of another hub": enrolment.NewChallenges().Answered(challenged("device1", given), now),
 	} {
 		if answered {
@@ -319,6 +321,10 @@ func TestDecide(t *testing.T) {
 		{"the name of another, named", with, named, 0, enrolment.Known{Exists: true, Device: "other"}, enrolment.Verdict{Reason: enrolment.NameTaken}},
 		{"in place of another", with, given(func(g *enrolment.Grant) { *g = *named; g.Replace = true }), 0, enrolment.Known{Exists: true, Device: "other"}, enrolment.Verdict{Approve: true, Register: true}},
 		{"in place of another, by hand", with, given(func(g *enrolment.Grant) { *g = *named; g.Replace, g.Approve = true, false }), 0, enrolment.Known{Exists: true, Device: "other"}, enrolment.Verdict{Reason: enrolment.NameTaken}},
+		{"a new cluster, with a token that replaces, by hand", with, given(func(g *enrolment.Grant) { *g = *named; g.Replace, g.Approve = true, false }), 0, enrolment.Known{}, enrolment.Verdict{Register: true}},
+		{"again, with a token that replaces, by hand", with, given(func(g *enrolment.Grant) { *g = *named; g.Replace, g.Approve = true, false }), 0, enrolment.Known{Exists: true, Device: own, Expires: now.Add(-year - 1)}, enrolment.Verdict{Register: true}},
+		{"as many certificates as it may have", without, nil, 0, enrolment.Known{Exists: true, Device: own, Expires: now.Add(time.Hour), Valid: enrolment.MaxCertificates}, enrolment.Verdict{Reason: enrolment.Busy}},
+		{"one certificate less", without, nil, 0, enrolment.Known{Exists: true, Device: own, Expires: now.Add(time.Hour), Valid: enrolment.MaxCertificates - 1}, enrolment.Verdict{Approve: true}},
 		{"a cluster that joined otherwise", with, given(nil), 0, enrolment.Known{Exists: true}, enrolment.Verdict{Reason: enrolment.NameTaken}},
 		{"a cluster made beforehand", with, named, 0, enrolment.Known{Exists: true}, enrolment.Verdict{Approve: true, Register: true}},
 		{"renewal", without, nil, 0, enrolment.Known{Exists: true, Device: own, Expires: now.Add(time.Hour)}, enrolment.Verdict{Approve: true}},

@@ -72,6 +72,17 @@ func TestUnproven(t *testing.T) {
 	}
 }
 
+// TestUnlimited: without a limit of age, an older event about something else is new.
+func TestUnlimited(t *testing.T) {
+	l := limits{subjects: 2}
+	m := &memory{}
+	m.prove(at(0))
+	m.note([]string{"uid/a", "name/a"}, at(60), l) // as many subjects as may be: none is forgotten
+	if got := m.decide([]string{"uid/b"}, at(30), l, after(60)); got != "" {
+		t.Errorf("%q", got)
+	}
+}
+
 // TestMemoryIsBounded: whatever is forgotten, nothing becomes new by it.
 func TestMemoryIsBounded(t *testing.T) {
 	l := limits{maxAge: time.Hour, subjects: 10}
