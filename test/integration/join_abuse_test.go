@@ -6,16 +6,19 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
+	"maps"
 	"os"
 	"sync"
 	"testing"
 	"time"
 
+	cloudevents "github.com/cloudevents/sdk-go/v2/event"
 	"golang.org/x/sync/errgroup"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/workwire/workwire/pkg/apis/workwire/v1alpha1"
+	"github.com/workwire/workwire/pkg/ctl/join"
 	"github.com/workwire/workwire/pkg/security/certificates"
 	"github.com/workwire/workwire/pkg/security/enrolment"
 	"github.com/workwire/workwire/pkg/transport"
@@ -103,16 +106,25 @@ func (a *asker) ask(ctx context.Context, csr []byte) (enrolment.Answer, error) {
 
 // send sends a request, whose answers come through the channel.
 func (a *asker) send(ctx context.Context, csr []byte) (<-chan enrolment.Answer, error) {
-	r := enrolment.Request{ID: enrolment.NewID(), Source: a.Source, Cluster: a.name, Device: a.public, CSR: csr, Challenge: a.challenge, Token: a.token.ID()}
-	answers := make(chan enrolment.Answer, 8)
-	a.mu.Lock()
-	a.answers[r.ID] = answers
-	a.mu.Unlock()
-	if err := a.conn.(transport.Subscriber).Subscribe(ctx, a.topics.Answers(r.ID)); err != nil {
-		return nil, err
-	}
+	r := a.request(csr)
 	e, err := r.Sign(a.device, a.token.Key())
 	if err != nil {
+		return nil, err
+	}
+	return a.publish(ctx, r.ID, e)
+}
+
+func (a *asker) request(csr []byte) enrolment.Request {
+	return enrolment.Request{ID: enrolment.NewID(), Source: a.Source, Cluster: a.name, Device: a.public, CSR: csr, Challenge: a.challenge, Token: a.token.ID()}
+}
+
+// publish sends the event of a request, whose answers come through the channel.
+func (a *asker) publish(ctx context.Context, id string, e cloudevents.Event) (<-chan enrolment.Answer, error) {
+	answers := make(chan enrolment.Answer, 8)
+	a.mu.Lock()
+	a.answers[id] = answers
+	a.mu.Unlock()
+	if err := a.conn.(transport.Subscriber).Subscribe(ctx, a.topics.Answers(id)); err != nil {
 		return nil, err
 	}
 	return answers, a.conn.Publish(ctx, a.topics.Requests(), e)
@@ -296,4 +308,53 @@ func (w *joining) sign(csr *certificatesv1.CertificateSigningRequest, name wire.
 	_, err = w.planes.CertificatesV1().CertificateSigningRequests().UpdateStatus(w.Context(), csr, metav1.UpdateOptions{})
 	kit.NoError(w, err)
 	return serialOf(w, csr.Status.Certificate)
+}
+
+// TestEavesdropper: who has recorded all that went over the broker while a cluster joined, and has the password of joiners, gets nothing by
+// sending it again, and nothing by asking with parts of it, though the token has a use left.
+func TestEavesdropper(t *testing.T) {
+	t.Parallel()
+	w := newJoining(t, nil)
+	name := w.Clusters[1]
+	token := w.token(name, func(g *enrolment.Grant) { g.Uses, g.Replace = 2, true })
+	victim := w.asker(name, token)
+	answer := func(a *asker, r enrolment.Request, e cloudevents.Event) enrolment.Answer {
+		t.Helper()
+		answers, err := a.publish(t.Context(), r.ID, e)
+		kit.NoError(t, err)
+		return kit.Receive(t, "an answer", answers)
+	}
+	r := victim.request(victim.csr())
+	recorded, err := r.Sign(victim.device, token.Key())
+	kit.NoError(t, err)
+	given := answer(victim, r, recorded)
+	noted := victim.noted()
+	if !noted[serialOf(t, given.Certificate)] {
+		t.Fatalf("not joined: %+v", given)
+	}
+
+	unknown, _, err := join.TokenOf(w.broker(), "", "joiner", "public")
+	kit.NoError(t, err)
+	thief := w.asker(name, unknown)
+	for range 3 {
+		if again := answer(thief, r, recorded); again.Certificate != nil && serialOf(t, again.Certificate) != serialOf(t, given.Certificate) {
+			t.Errorf("the recorded request gets another certificate: %+v", again)
+		}
+	}
+	own := thief.request(thief.csr())
+	own.Token, own.Challenge = token.ID(), r.Challenge
+	signed, err := own.Sign(thief.device, unknown.Key())
+	kit.NoError(t, err)
+	if got := answer(thief, own, signed); got.Certificate != nil || got.Challenge == nil {
+		t.Errorf("another device with the recorded challenge gets %+v, want a challenge of its own", got)
+	}
+	own.ID, own.Challenge = enrolment.NewID(), thief.challenge
+	signed, err = own.Sign(thief.device, unknown.Key())
+	kit.NoError(t, err)
+	if got := answer(thief, own, signed); got.Certificate != nil || got.Reason != enrolment.UnknownToken {
+		t.Errorf("another device with the id of the token gets %+v", got)
+	}
+	if now := victim.noted(); !maps.Equal(now, noted) {
+		t.Errorf("certificates are %v, and were %v", now, noted)
+	}
 }

@@ -282,6 +282,10 @@ func TestJoinRefused(t *testing.T) {
 	kit.NoError(t, err)
 	w.device(name, guessed).refused(enrolment.UnknownToken)
 	w.device(name, token.Joined()).refused(enrolment.UnknownDevice)
+	var expires time.Time
+	expired := w.token(name, func(g *enrolment.Grant) { g.Expires = time.Now().Add(time.Second); expires = g.Expires })
+	kit.True(t, "the token expires", func() bool { return time.Now().After(expires) })
+	w.device(name, expired).refused(enrolment.TokenExpired)
 	w.device(name, token).joined()
 	w.device(name, token).refused(enrolment.TokenUsed)
 	w.device(name, w.token(name, nil)).refused(enrolment.NameTaken)

@@ -8,6 +8,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/asn1"
 	"encoding/json"
 	"encoding/pem"
 	"math/big"
@@ -121,6 +122,21 @@ func TestGrantSaysNothing(t *testing.T) {
 	}
 }
 
+// Extensions of X.509 (RFC 5280, 4.2.1.3, 4.2.1.9 and 4.2.1.12).
+var (
+	keyUsage         = asn1.ObjectIdentifier{2, 5, 29, 15}
+	basicConstraints = asn1.ObjectIdentifier{2, 5, 29, 19}
+	extKeyUsage      = asn1.ObjectIdentifier{2, 5, 29, 37}
+	serverAuth       = asn1.ObjectIdentifier{1, 3, 6, 1, 5, 5, 7, 3, 1}
+)
+
+func extension(t testing.TB, id asn1.ObjectIdentifier, value any) pkix.Extension {
+	t.Helper()
+	der, err := asn1.Marshal(value)
+	kit.NoError(t, err)
+	return pkix.Extension{Id: id, Critical: true, Value: der}
+}
+
 // TestRequest: a request is read as it was signed, and none that was changed, signed by others, or asks for more.
 func TestRequest(t *testing.T) {
 	made, grant := token(t)
@@ -170,6 +186,15 @@ func TestRequest(t *testing.T) {
 		},
 		"a CSR with a host": func(r *enrolment.Request) {
 			r.CSR = csr(&x509.CertificateRequest{Subject: subject, DNSNames: []string{"hub"}}, key(t))
+		},
+		"a CSR of an authority": func(r *enrolment.Request) {
+			r.CSR = csr(&x509.CertificateRequest{Subject: subject, ExtraExtensions: []pkix.Extension{extension(t, basicConstraints, struct{ IsCA bool }{true})}}, key(t))
+		},
+		"a CSR to sign certificates": func(r *enrolment.Request) {
+			r.CSR = csr(&x509.CertificateRequest{Subject: subject, ExtraExtensions: []pkix.Extension{extension(t, keyUsage, asn1.BitString{Bytes: []byte{1 << 2}, BitLength: 6})}}, key(t))
+		},
+		"a CSR of a server": func(r *enrolment.Request) {
+			r.CSR = csr(&x509.CertificateRequest{Subject: subject, ExtraExtensions: []pkix.Extension{extension(t, extKeyUsage, []asn1.ObjectIdentifier{serverAuth})}}, key(t))
 		},
 		"a CSR with an RSA key":     func(r *enrolment.Request) { r.CSR = csr(&x509.CertificateRequest{Subject: subject}, large) },
 		"a CSR with a changed byte": func(r *enrolment.Request) { r.CSR = append([]byte(nil), r.CSR...); r.CSR[len(r.CSR)-1] ^= 1 },

@@ -1,6 +1,7 @@
 package joins
 
 import (
+	"encoding/pem"
 	"fmt"
 	"io"
 	"net/http"
@@ -162,5 +163,30 @@ func TestReplacedUnanswered(t *testing.T) {
 			}
 			is(stored.revoked)
 		})
+	}
+}
+
+// TestParse: a CertificateSigningRequest, which others may make too, is that of an agent or is refused.
+func TestParse(t *testing.T) {
+	key, err := enrolment.NewKey()
+	kit.NoError(t, err)
+	der, err := enrolment.NewCSR("berlin", key)
+	kit.NoError(t, err)
+	request := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})
+	spec := func(request []byte, usages ...certificatesv1.KeyUsage) *certificatesv1.CertificateSigningRequest {
+		return &certificatesv1.CertificateSigningRequest{Spec: certificatesv1.CertificateSigningRequestSpec{Request: request, Usages: usages}}
+	}
+	cluster, public, err := parse(spec(request, certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth))
+	if err != nil || cluster != "berlin" || !public.Equal(&key.PublicKey) {
+		t.Errorf("got %q, %v, %v", cluster, public, err)
+	}
+	for name, csr := range map[string]*certificatesv1.CertificateSigningRequest{
+		"no PEM": spec(der), "no request": spec(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der[1:]})),
+		"that of a server":     spec(request, certificatesv1.UsageClientAuth, certificatesv1.UsageServerAuth),
+		"that of an authority": spec(request, certificatesv1.UsageCertSign),
+	} {
+		if _, _, err := parse(csr); err == nil {
+			t.Errorf("%s: it is that of an agent", name)
+		}
 	}
 }
