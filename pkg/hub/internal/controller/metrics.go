@@ -39,7 +39,7 @@ func newInformerMetrics(synced func() bool) *informerMetrics {
 			return 0
 		}),
 		readAnew: NewCounter("caches_read_anew_total",
-			"Caches that a new leader read anew because watch events were missing or contradicted the API server, by resource.", "resource"),
+			"Caches that a new leader read again because watch events were missing or contradicted the API server, by resource.", "resource"),
 		catchUp: NewGauge("catch_up_seconds",
 			"How long it took from the beginning of the term until the caches were known to be current; 0 before."),
 	}
