@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
 
+	"github.com/workwire/workwire/pkg/apis/workwire/v1alpha1"
 	"github.com/workwire/workwire/pkg/hub"
 	"github.com/workwire/workwire/pkg/transport/config"
 	"github.com/workwire/workwire/pkg/transport/mqtt"
@@ -18,19 +20,21 @@ import (
 type joinOptions struct {
 	enabled           bool
 	certFile, keyFile string
+	signerName        string
 	validity, rejoin  time.Duration
 }
 
 func newJoinOptions() joinOptions {
-	return joinOptions{validity: hub.DefaultCertificateValidity, rejoin: hub.DefaultRejoinWithin}
+	return joinOptions{signerName: v1alpha1.AgentSignerName, validity: hub.DefaultCertificateValidity, rejoin: hub.DefaultRejoinWithin}
 }
 
 func (o *joinOptions) addFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.enabled, "join", o.enabled, "let clusters join over the broker with tokens of workctl token create, and renew their certificates, see docs/join.md; "+
 		"tokens are Secrets in the namespace of the Lease")
 	fs.StringVar(&o.certFile, "join-authority-cert-file", o.certFile, "PEM file with the certificate of the authority that signs approved CertificateSigningRequests of agents; read again for each "+
-		"(default none, and another signer signs those of the signer name workwire.dev/work-agent)")
+		"(default none, and another signer signs those of --join-signer-name)")
 	fs.StringVar(&o.keyFile, "join-authority-key-file", o.keyFile, "PEM file with its key")
+	fs.StringVar(&o.signerName, "join-signer-name", o.signerName, "signer name of the CertificateSigningRequests that another signer signs, such as clusterissuers.cert-manager.io/NAME for cert-manager")
 	fs.DurationVar(&o.validity, "join-certificate-validity", o.validity, "how long certificates are valid that this hub signs; agents renew them at two thirds of it; at least 1m")
 	fs.DurationVar(&o.rejoin, "rejoin-within", o.rejoin, "how long after the end of its certificate a cluster may get another one without a new token; 0 for never")
 }
@@ -52,6 +56,11 @@ func (o *joinOptions) validate(broker config.Config, file string) []error {
 	}
 	if o.rejoin < 0 {
 		errs = append(errs, fmt.Errorf("--rejoin-within must not be negative, got %s", o.rejoin))
+	}
+	if domain, name, found := strings.Cut(o.signerName, "/"); !found || domain == "" || name == "" {
+		errs = append(errs, fmt.Errorf("--join-signer-name must be DOMAIN/NAME, got %q", o.signerName))
+	} else if o.certFile != "" && o.signerName != v1alpha1.AgentSignerName {
+		errs = append(errs, errors.New("--join-signer-name is for another signer, and with --join-authority-cert-file the hub signs: set one of them"))
 	}
 	if broker.BrokerHost != "" && (broker.ClientCert.IsEmpty() || broker.CA.IsEmpty()) {
 		errs = append(errs, fmt.Errorf("--join needs clientCertFile, clientKeyFile and caFile in %s: the hub signs its answers with that certificate", file))
@@ -76,7 +85,7 @@ func (o *options) joining(logger *slog.Logger) (*hub.Joining, error) {
 		return nil, err
 	}
 	j := &hub.Joining{
-		Transport: transport, Namespace: o.leader.Namespace, Validity: o.joins.validity, Rejoin: o.joins.rejoin,
+		Transport: transport, Namespace: o.leader.Namespace, SignerName: o.joins.signerName, Validity: o.joins.validity, Rejoin: o.joins.rejoin,
 		Certificate: func() (tls.Certificate, error) {
 			certs, err := o.broker.Certificates()
 			if err != nil {

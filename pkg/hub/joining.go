@@ -8,6 +8,7 @@ import (
 
 	certificatesv1client "k8s.io/client-go/kubernetes/typed/certificates/v1"
 
+	"github.com/workwire/workwire/pkg/apis/workwire/v1alpha1"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
 	"github.com/workwire/workwire/pkg/hub/internal/joins"
 	"github.com/workwire/workwire/pkg/transport"
@@ -31,6 +32,8 @@ type Joining struct {
 	Trust       func() ([]byte, error)
 	// Authority returns the authority that signs approved CertificateSigningRequests; nil: another signer does.
 	Authority func() (tls.Certificate, error)
+	// SignerName of the CertificateSigningRequests; default [v1alpha1.AgentSignerName].
+	SignerName string
 	// Validity is how long its certificates are valid; default 90 days.
 	Validity time.Duration
 	// Rejoin is how long after the end of its certificate a device may come back without a token; 0: not at all.
@@ -49,7 +52,7 @@ func (h *Hub) buildJoins(client versioned.Interface) error {
 	}
 	j, err := joins.New(joins.Config{
 		Core: h.core, Certificates: certificates, Writer: client, Clusters: h.informers.ManagedClusters(), Namespace: c.Namespace, Source: h.cfg.Source, Topics: h.cfg.Topics,
-		Transport: c.Transport, Certificate: c.Certificate, Trust: c.Trust, Authority: c.Authority, Validity: cmp.Or(c.Validity, DefaultCertificateValidity), Rejoin: c.Rejoin,
+		Transport: c.Transport, Certificate: c.Certificate, Trust: c.Trust, Authority: c.Authority, SignerName: cmp.Or(c.SignerName, v1alpha1.AgentSignerName), Validity: cmp.Or(c.Validity, DefaultCertificateValidity), Rejoin: c.Rejoin,
 		Registerer: h.cfg.Registerer, Logger: h.cfg.Logger,
 	})
 	if err != nil {

@@ -482,6 +482,18 @@ func TestProxyOfTheChart(t *testing.T) {
 	}
 }
 
+// TestSignerOfTheChart: another signer's name is in the hub's flags and rights.
+func TestSignerOfTheChart(t *testing.T) {
+	c := newCopy(t)
+	c.helm()
+	const name = "clusterissuers.cert-manager.io/fleet"
+	out := c.run("helm template x deploy/helm/workwire --set hub.enabled=true,brokerHost=b:8883,hub.join.enabled=true,hub.join.signerName=" + name)
+	rules := fmt.Sprint(objectsOf(t, []byte(out))["ClusterRole workwire-hub-join"].Object["rules"])
+	if !strings.Contains(out, "--join-signer-name="+name) || !strings.Contains(rules, "resourceNames:["+name+"]") {
+		t.Errorf("the signer %s is not in the flags, or not in the rules: %s", name, rules)
+	}
+}
+
 // TestWebSocketOfTheChart: the broker accepts its configuration, and the way to the port is open.
 func TestWebSocketOfTheChart(t *testing.T) {
 	c := newCopy(t)

@@ -108,7 +108,7 @@ func (w *joining) startHub() {
 			},
 		}
 		if w.external {
-			c.Joining.Authority = nil
+			c.Joining.Authority, c.Joining.SignerName = nil, "clusterissuers.cert-manager.io/fleet"
 		}
 	})
 }

@@ -76,6 +76,8 @@ type Config struct {
 	Trust       func() ([]byte, error)
 	// Authority signs approved CertificateSigningRequests; nil: somebody else does.
 	Authority func() (tls.Certificate, error)
+	// SignerName of the CertificateSigningRequests; required.
+	SignerName string
 	// Validity of certificates that Authority signs; required. Rejoin is how long after the end of its certificate a device may come back.
 	Validity, Rejoin time.Duration
 	// Registerer gets the metrics workwire_hub_join_requests_total, workwire_hub_revoked_certificates,
@@ -123,7 +125,7 @@ type Joins struct {
 
 // New returns what answers requests. It does no I/O. It reports every fault of cfg.
 func New(cfg Config) (*Joins, error) {
-	if err := required.Fields(cfg, "Core", "Certificates", "Writer", "Clusters", "Namespace", "Source", "Transport", "Certificate", "Trust", "Validity"); err != nil {
+	if err := required.Fields(cfg, "Core", "Certificates", "Writer", "Clusters", "Namespace", "Source", "Transport", "Certificate", "Trust", "SignerName", "Validity"); err != nil {
 		return nil, fmt.Errorf("joins: %w", err)
 	}
 	topics, err := enrolment.TopicsOf(cfg.Topics, cfg.Source)
@@ -147,7 +149,7 @@ func New(cfg Config) (*Joins, error) {
 func (j *Joins) watch() error {
 	// By the typed client, which reads protobuf.
 	j.csrs = cache.NewSharedIndexInformer(listwatch.Of(j.cfg.Certificates.CertificateSigningRequests(), func(o *metav1.ListOptions) {
-		o.FieldSelector = fields.OneTermEqualSelector("spec.signerName", v1alpha1.AgentSignerName).String()
+		o.FieldSelector = fields.OneTermEqualSelector("spec.signerName", j.cfg.SignerName).String()
 		o.LabelSelector = v1alpha1.SourceLabelKey + "=" + string(j.cfg.Source)
 	}, nil), &certificatesv1.CertificateSigningRequest{}, 0, cache.Indexers{undone: indexUndone})
 	j.tokens = cache.NewSharedIndexInformer(listwatch.Of(j.cfg.Core.Secrets(j.cfg.Namespace), func(o *metav1.ListOptions) {

@@ -241,7 +241,7 @@ func (j *Joins) request(ctx context.Context, p enrolment.Proven, name string, fi
 			v1alpha1.ClusterLabelKey: string(p.Cluster), v1alpha1.SourceLabelKey: string(j.cfg.Source),
 		}},
 		Spec: certificatesv1.CertificateSigningRequestSpec{
-			Request: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: p.CSR}), SignerName: v1alpha1.AgentSignerName,
+			Request: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: p.CSR}), SignerName: j.cfg.SignerName,
 			Usages: []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth},
 		},
 	}
