@@ -1,9 +1,14 @@
 package session_test
 
 import (
+	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"log/slog"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -388,6 +393,35 @@ func TestBadRecords(t *testing.T) {
 	commit()
 	for _, bucket := range []statestore.Bucket{session.Sessions, session.Queue, session.Messages} {
 		kit.NoError(t, st.Each(bucket, func(key string, _ []byte) error { return fmt.Errorf("left in %s: %q", bucket, key) }))
+	}
+}
+
+// TestBrokenSessionsEndInOrder: two starts on the same database end the sessions that cannot be used in the same order.
+func TestBrokenSessionsEndInOrder(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "db")
+	router, st, commit := open(t, path)
+	p, _ := router.Connect(session.Connect{ID: "p"})
+	var want []string
+	for i := range 10 {
+		want = append(want, fmt.Sprint("session=", i))
+		l, _ := router.Connect(session.Connect{ID: fmt.Sprint(i), Expiry: 100})
+		subscribe(t, l, fmt.Sprint(i))
+		publish(t, p, fmt.Sprint(i), "bad", nil)
+		publish(t, p, fmt.Sprint(i), "good", nil)
+		key := fmt.Sprintf("%d\x00%s", i, binary.BigEndian.AppendUint64(nil, uint64(2*i+1)))
+		st.Put(session.Queue, key, func() ([]byte, error) { return []byte("?"), nil })
+	}
+	commit()
+	kit.NoError(t, st.Close())
+
+	st, err := session.OpenStore(path, func(uint64) {}, nil)
+	kit.NoError(t, err)
+	defer func() { _ = st.Close() }()
+	var log bytes.Buffer
+	_, err = session.New(session.Config{Store: st, Limits: session.Limits{MaxQueuedMessages: 10, MaxQueuedBytes: 1000}, ReceiveMaximum: 10, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	kit.NoError(t, err)
+	if ended := regexp.MustCompile(`session=\d`).FindAllString(log.String(), -1); !slices.Equal(ended, want) {
+		t.Errorf("sessions have ended in the order %v, want %v\n%s", ended, want, &log)
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/workwire/workwire/pkg/runtime/statestore"
@@ -183,7 +185,7 @@ func (r *Router) load() error {
 			r.cfg.Store.Delete(Messages, messageKey(id))
 		}
 	}
-	for s := range l.broken {
+	for _, s := range byID(slices.Collect(maps.Keys(l.broken))) {
 		r.end(s, Unreadable)
 	}
 	r.limitTotal()

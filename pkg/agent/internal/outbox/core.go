@@ -3,6 +3,8 @@ package outbox
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -206,8 +208,8 @@ func (c *core) resync(r *wire.StatusResync, now time.Time) {
 		return w.sentHash(), true
 	}
 	all := func(yield func(types.UID) bool) {
-		for uid, w := range works {
-			if !w.forgotten && !yield(uid) {
+		for _, uid := range slices.Sorted(maps.Keys(works)) {
+			if !works[uid].forgotten && !yield(uid) {
 				return
 			}
 		}

@@ -3,6 +3,7 @@ package outbox
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -205,5 +206,27 @@ func TestAddDigests(t *testing.T) {
 	c.remove(a.work)
 	if c.addDigests("hub", works[:2]); works[1].Works != 0 {
 		t.Errorf("a forgotten work counts: %+v", works[1])
+	}
+}
+
+// TestResyncIsInOrder: two agents that hold the same statuses answer a request for all of them in the same order.
+func TestResyncIsInOrder(t *testing.T) {
+	var runs [2][]types.UID
+	for i := range runs {
+		c := newSteps(t, 0)
+		c.connect("s")
+		for n := range 20 {
+			uid := types.UID(fmt.Sprint(n))
+			c.set(uid, "1", "")
+			c.end(c.begin(uid), nil)
+		}
+		c.resync(&wire.StatusResync{Source: "hub"}, epoch)
+		for a, _, _ := c.next(epoch); a != nil; a, _, _ = c.next(epoch) {
+			c.end(a, nil)
+			runs[i] = append(runs[i], a.key.UID)
+		}
+	}
+	if len(runs[0]) != 20 || !slices.Equal(runs[0], runs[1]) {
+		t.Errorf("one run publishes\n%v, another one\n%v", runs[0], runs[1])
 	}
 }
