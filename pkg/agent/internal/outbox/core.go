@@ -1,8 +1,6 @@
 package outbox
 
 import (
-	"context"
-	"errors"
 	"maps"
 	"slices"
 	"time"
@@ -16,7 +14,6 @@ import (
 	"github.com/workwire/workwire/pkg/runtime/quota"
 	"github.com/workwire/workwire/pkg/runtime/schedule"
 	"github.com/workwire/workwire/pkg/runtime/statestore"
-	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/wire"
 )
 
@@ -290,22 +287,33 @@ func (c *core) next(now time.Time) (a *attempt, idle bool, again time.Time) {
 	return a, false, again
 }
 
+// outcome is how a publish has ended.
+type outcome int
+
+const (
+	acknowledged outcome = iota // by the broker
+	disconnected                // there is no connection any more
+	canceled                    // Run ends
+	exceedsLimit                // of the broker, by its size
+	refused                     // for another reason
+)
+
 // result is what a publish has led to.
 type result struct {
-	final   bool                     // it was the final status of a work that the agent holds
-	reduced *transport.TooLargeError // why the status is sent in a smaller form next
-	backoff time.Duration            // after which it is repeated, because the broker refused it; else 0
-	first   bool                     // of the refused ones of its source
-	again   bool                     // the change that the status is part of is still to be sent
+	final   bool          // it was the final status of a work that the agent holds
+	reduced bool          // the status is sent in a smaller form next
+	backoff time.Duration // after which it is repeated, because the broker refused it; else 0
+	first   bool          // of the refused ones of its source
+	again   bool          // the change that the status is part of is still to be sent
 }
 
-// complete handles the end of a, which failed with err unless it is nil.
-func (c *core) complete(a *attempt, err error, now time.Time) (r result) {
+// complete handles the end of a.
+func (c *core) complete(a *attempt, end outcome, now time.Time) (r result) {
 	c.inFlight--
 	c.ready = true
 	w := a.work
 	w.state, w.inFlight, w.based = idle, version{}, false
-	if err == nil {
+	if end == acknowledged {
 		c.stats.Bytes += uint64(a.size)
 		c.uplink.Reserve("", quota.Cost{quota.Bytes: float64(a.size)}, now)
 	}
@@ -313,23 +321,22 @@ func (c *core) complete(a *attempt, err error, now time.Time) (r result) {
 		c.remove(w)
 		return result{}
 	}
-	if err == nil {
+	if end == acknowledged {
 		return result{final: c.acknowledged(a)}
 	}
 	r.again = true
 	w.resync = w.resync || a.resync
-	var tooLarge *transport.TooLargeError
 	switch {
-	case errors.Is(err, transport.ErrNotConnected):
+	case end == disconnected:
 		if a.epoch == c.epoch {
 			c.connected = false
 		}
-	case errors.Is(err, context.Canceled): // Run ends
-	case errors.As(err, &tooLarge) && w.want != a.version:
+	case end == canceled:
+	case end == exceedsLimit && w.want != a.version:
 		c.stats.Coalesced++ // the newer status may fit
-	case errors.As(err, &tooLarge) && a.form < conditionsOnly:
+	case end == exceedsLimit && a.form < conditionsOnly:
 		c.stats.Shrunk++
-		r.reduced, w.form = tooLarge, a.form+1
+		r.reduced, w.form = true, a.form+1
 	default:
 		r.backoff, r.first = c.refused(w, now)
 		return r

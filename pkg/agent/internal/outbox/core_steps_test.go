@@ -1,7 +1,6 @@
 package outbox
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/workwire/workwire/pkg/agent/internal/inbox"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
-	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/wire"
 )
 
@@ -51,7 +49,7 @@ func (c *steps) begin(uid types.UID) *attempt {
 	return a
 }
 
-func (c *steps) end(a *attempt, err error) result { return c.complete(a, err, epoch) }
+func (c *steps) end(a *attempt, how outcome) result { return c.complete(a, how, epoch) }
 
 func (c *steps) work(uid types.UID) *work { return c.find(inbox.Key{Source: "hub", UID: uid}) }
 
@@ -115,7 +113,7 @@ func TestFeedbackWaits(t *testing.T) {
 		c.connect("s")
 		for _, uid := range []types.UID{"a", "b"} {
 			c.set(uid, "1", "x")
-			c.end(c.begin(uid), nil)
+			c.end(c.begin(uid), acknowledged)
 		}
 		c.set("a", "1", "y")
 		c.set("b", "1", "y")
@@ -135,19 +133,18 @@ func TestFeedbackWaits(t *testing.T) {
 func TestComplete(t *testing.T) {
 	c := newSteps(t, 0)
 	c.connect("s")
-	tooLarge, no := &transport.TooLargeError{Size: 2, Limit: 1}, errors.New("refused")
 	c.set("a", "1", "")
 	a := c.begin("a")
 	if a.last.times.Received.IsZero() {
 		t.Error("it is not sent when the spec was received")
 	}
 	c.set("a", "2", "")
-	if r := c.end(a, tooLarge); !r.again || r.reduced != nil || c.figures().Coalesced != 1 {
+	if r := c.end(a, exceedsLimit); !r.again || r.reduced || c.figures().Coalesced != 1 {
 		t.Errorf("too large, with a newer one: %+v, %+v", r, c.figures())
 	}
 	a = c.begin("a")
 	a.delta = true
-	if r := c.end(a, nil); r != (result{}) || c.figures().Deltas != 1 {
+	if r := c.end(a, acknowledged); r != (result{}) || c.figures().Deltas != 1 {
 		t.Errorf("acknowledged: %+v, %+v", r, c.figures())
 	}
 	if c.encode(c.work("a")); c.work("a").last.plain != nil {
@@ -158,7 +155,7 @@ func TestComplete(t *testing.T) {
 	}
 	refuse := func(uid types.UID, first bool, backoff time.Duration) {
 		t.Helper()
-		if r := c.end(c.begin(uid), no); r != (result{backoff: backoff, first: first, again: true}) {
+		if r := c.end(c.begin(uid), refused); r != (result{backoff: backoff, first: first, again: true}) {
 			t.Errorf("refused: %+v, want %t, %s", r, first, backoff)
 		}
 	}
@@ -170,7 +167,7 @@ func TestComplete(t *testing.T) {
 	c.wantStats(2, Stats{Pending: 2, Coalesced: 2, Published: 1, Deltas: 1, Refused: 2})
 	c.connect("t") // begins anew
 	refuse("a", true, 2*minBackoff)
-	c.end(c.begin("b"), nil) // the source takes them again
+	c.end(c.begin("b"), acknowledged) // the source takes them again
 	c.set("b", "3", "")
 	refuse("b", true, minBackoff)
 	if c.delayed.Len() != 2 || c.work("a").state != backingOff {
@@ -188,7 +185,7 @@ func TestAddDigests(t *testing.T) {
 		works, want = append(works, wire.WorkDigest{UID: uid}), append(want, wire.WorkDigest{UID: uid})
 		if i%2 == 1 {
 			c.set(uid, "1", "")
-			c.end(c.begin(uid), nil)
+			c.end(c.begin(uid), acknowledged)
 			want[i].Works = wire.StatusDigest(uid, "1")
 		}
 	}
@@ -218,11 +215,11 @@ func TestResyncIsInOrder(t *testing.T) {
 		for n := range 20 {
 			uid := types.UID(fmt.Sprint(n))
 			c.set(uid, "1", "")
-			c.end(c.begin(uid), nil)
+			c.end(c.begin(uid), acknowledged)
 		}
 		c.resync(&wire.StatusResync{Source: "hub"}, epoch)
 		for a, _, _ := c.next(epoch); a != nil; a, _, _ = c.next(epoch) {
-			c.end(a, nil)
+			c.end(a, acknowledged)
 			runs[i] = append(runs[i], a.key.UID)
 		}
 	}

@@ -1,8 +1,6 @@
 package outbox
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -12,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/workwire/workwire/pkg/agent/internal/inbox"
-	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/wire"
 )
 
@@ -21,7 +18,7 @@ import (
 // broker has acknowledged the newest status of each work.
 func TestCore(t *testing.T) {
 	const most, works = 3, 6
-	failures := []error{nil, nil, errors.New("refused"), transport.ErrNotConnected, context.Canceled, &transport.TooLargeError{Size: 2, Limit: 1}}
+	outcomes := []outcome{acknowledged, acknowledged, refused, disconnected, canceled, exceedsLimit}
 	for seed := range uint64(300) {
 		random := rand.New(rand.NewPCG(seed, 0))
 		now := time.Unix(1_000_000, 0)
@@ -40,12 +37,12 @@ func TestCore(t *testing.T) {
 				flying[a.key] = a
 			}
 		}
-		end := func(a *attempt, err error) {
+		end := func(a *attempt, how outcome) {
 			delete(flying, a.key)
 			if a.sent = a.version.Hash; a.form != whole {
 				a.sent += "reduced"
 			}
-			if r := c.complete(a, err, now); r.final {
+			if r := c.complete(a, how, now); r.final {
 				if c.find(a.key) == a.work && a.work.want == a.version {
 					c.remove(a.work)
 				}
@@ -76,7 +73,7 @@ func TestCore(t *testing.T) {
 				}
 			default:
 				for _, a := range flying {
-					end(a, failures[random.IntN(len(failures))])
+					end(a, outcomes[random.IntN(len(outcomes))])
 					break
 				}
 			}
@@ -86,7 +83,7 @@ func TestCore(t *testing.T) {
 		for rounds := 0; len(newest) > 0; rounds++ {
 			begin()
 			for _, a := range flying {
-				end(a, nil)
+				end(a, acknowledged)
 			}
 			begin()
 			_, idle, again := c.next(now)

@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -12,6 +13,7 @@ import (
 	"github.com/workwire/workwire/pkg/agent/internal/inbox"
 	"github.com/workwire/workwire/pkg/runtime/compress"
 	"github.com/workwire/workwire/pkg/runtime/tracing"
+	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/wire"
 )
 
@@ -94,7 +96,7 @@ func (o *Outbox) publish(ctx context.Context, a *attempt) {
 	}
 	var r result
 	o.step(func(c *core) {
-		r = c.complete(a, err, o.config.Now())
+		r = c.complete(a, outcomeOf(err), o.config.Now())
 		if r.again {
 			o.changes.Return(a.key, a.change)
 		}
@@ -106,13 +108,30 @@ func (o *Outbox) publish(ctx context.Context, a *attempt) {
 	}
 }
 
+// outcomeOf returns how a publish has ended that returned err.
+func outcomeOf(err error) outcome {
+	var large *transport.TooLargeError
+	switch {
+	case err == nil:
+		return acknowledged
+	case errors.Is(err, transport.ErrNotConnected):
+		return disconnected
+	case errors.Is(err, context.Canceled):
+		return canceled
+	case errors.As(err, &large):
+		return exceedsLimit
+	}
+	return refused
+}
+
 // logResult logs why a publish failed that is repeated. The first refusal of a source is logged as an error, later
 // ones at debug level.
 func (o *Outbox) logResult(a *attempt, r result, err error) {
 	logger := o.config.Logger.With("work", a.last.meta.Name, "uid", a.key.UID, "source", a.key.Source)
+	var large *transport.TooLargeError
 	switch {
-	case r.reduced != nil:
-		logger.Warn("status exceeds the packet size of the broker, reducing it", "size", r.reduced.Size, "limit", r.reduced.Limit)
+	case r.reduced && errors.As(err, &large):
+		logger.Warn("status exceeds the packet size of the broker, reducing it", "size", large.Size, "limit", large.Limit)
 	case r.backoff > 0:
 		level := slog.LevelDebug
 		if r.first {
