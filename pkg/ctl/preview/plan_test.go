@@ -19,7 +19,7 @@ import (
 	"github.com/workwire/workwire/pkg/ctl/direct"
 	"github.com/workwire/workwire/pkg/ctl/render"
 	"github.com/workwire/workwire/pkg/ctl/wrap"
-	"github.com/workwire/workwire/pkg/overrides"
+	"github.com/workwire/workwire/pkg/hub/overrides"
 	"github.com/workwire/workwire/pkg/runtime/amount"
 	"github.com/workwire/workwire/pkg/wire"
 	"github.com/workwire/workwire/test/kit"

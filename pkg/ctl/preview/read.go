@@ -21,8 +21,8 @@ import (
 	"github.com/workwire/workwire/pkg/ctl/cli"
 	"github.com/workwire/workwire/pkg/ctl/fleet"
 	"github.com/workwire/workwire/pkg/ctl/render"
+	"github.com/workwire/workwire/pkg/hub/overrides"
 	"github.com/workwire/workwire/pkg/hub/revisions"
-	"github.com/workwire/workwire/pkg/overrides"
 )
 
 // Subject is what is previewed.

@@ -20,7 +20,7 @@ import (
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
 	workwirev1alpha1 "github.com/workwire/workwire/pkg/apis/workwire/v1alpha1"
 	"github.com/workwire/workwire/pkg/ctl/wrap"
-	"github.com/workwire/workwire/pkg/overrides"
+	"github.com/workwire/workwire/pkg/hub/overrides"
 )
 
 // Input is what works are made of.

@@ -18,8 +18,8 @@ import (
 	workwirev1alpha1 "github.com/workwire/workwire/pkg/apis/workwire/v1alpha1"
 	"github.com/workwire/workwire/pkg/hub/internal/controller"
 	"github.com/workwire/workwire/pkg/hub/internal/watchedvalues"
+	"github.com/workwire/workwire/pkg/hub/overrides"
 	"github.com/workwire/workwire/pkg/hub/previews"
-	"github.com/workwire/workwire/pkg/overrides"
 	"github.com/workwire/workwire/pkg/workstate/condition"
 )
 

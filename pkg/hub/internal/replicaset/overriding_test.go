@@ -23,7 +23,7 @@ import (
 	"github.com/workwire/workwire/pkg/hub/internal/controller"
 	"github.com/workwire/workwire/pkg/hub/internal/rollout"
 	"github.com/workwire/workwire/pkg/hub/internal/watchedvalues"
-	"github.com/workwire/workwire/pkg/overrides"
+	"github.com/workwire/workwire/pkg/hub/overrides"
 	"github.com/workwire/workwire/test/kit"
 )
 

@@ -25,7 +25,7 @@ import (
 	"github.com/workwire/workwire/pkg/hub/internal/watchedvalues"
 	"github.com/workwire/workwire/pkg/hub/internal/works"
 	"github.com/workwire/workwire/pkg/hub/internal/worktest"
-	"github.com/workwire/workwire/pkg/overrides"
+	"github.com/workwire/workwire/pkg/hub/overrides"
 	"github.com/workwire/workwire/pkg/runtime/pace"
 	"github.com/workwire/workwire/pkg/runtime/required"
 	"github.com/workwire/workwire/pkg/runtime/walltime"

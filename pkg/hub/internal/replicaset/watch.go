@@ -16,7 +16,7 @@ import (
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
 	workwirev1alpha1 "github.com/workwire/workwire/pkg/apis/workwire/v1alpha1"
 	"github.com/workwire/workwire/pkg/hub/internal/controller"
-	"github.com/workwire/workwire/pkg/overrides"
+	"github.com/workwire/workwire/pkg/hub/overrides"
 	"github.com/workwire/workwire/pkg/wire"
 )
 

@@ -17,7 +17,7 @@ import (
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/workwire/workwire/pkg/overrides"
+	"github.com/workwire/workwire/pkg/hub/overrides"
 	"github.com/workwire/workwire/pkg/runtime/redaction"
 )
 
