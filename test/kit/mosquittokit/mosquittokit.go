@@ -152,7 +152,7 @@ func rules(users []broker.User) (string, error) {
 		case acl.Monitor:
 			return "", fmt.Errorf("user %s: monitors are not supported", u.Username)
 		case acl.Joiner:
-			return "", fmt.Errorf("user %s: joiners are not supported: Mosquitto grants every subscription, so that each would read the answers to all", u.Username)
+			return "", fmt.Errorf("user %s: joiners are not supported: no rule of broker/mosquitto lets one read its own answers alone", u.Username)
 		case acl.Observer:
 			if (acl.Identity{Role: acl.Agent, ID: u.Username}).Validate() == nil {
 				return "", fmt.Errorf("user %s: an observer with the name of a cluster is its agent too; call it observer.%s", u.Username, id.ID)
