@@ -136,7 +136,7 @@ type Config struct {
 	// InstanceInterval, for tests; default 30s.
 	InstanceInterval time.Duration
 	// PendingDelay is how long a work may go without an answer of its cluster before its status says
-	// why; 0 or less: 5s.
+	// why; default 5s.
 	PendingDelay time.Duration
 	// Audit gets a record for each spec published, each status received, and each approval that a rollout acts on; default none.
 	Audit *audit.Log
@@ -170,7 +170,7 @@ func (c *Config) complete() (wire.SourceTopics, error) {
 	if c.RequestTimeout < time.Millisecond {
 		errs = append(errs, fmt.Errorf("RequestTimeout must be at least 1ms, got %s", c.RequestTimeout))
 	}
-	c.Workers, c.PendingDelay = cmp.Or(c.Workers, DefaultWorkers), max(c.PendingDelay, 0)
+	c.Workers = cmp.Or(c.Workers, DefaultWorkers)
 	if c.REST != nil {
 		c.REST = kube.WithTimeout(c.REST, c.RequestTimeout)
 		kube.NoticeRestore(c.REST)

@@ -3,7 +3,6 @@ package clusters
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -87,14 +86,13 @@ type Config struct {
 	// AutoAccept creates ManagedClusters that are accepted. Those that exist, and those of a
 	// cluster whose ManagedCluster was deleted, are left to the administrator.
 	AutoAccept bool
-	// KeepAlive is the keepalive of the agents' connections to the broker, at least 1ms; default
-	// 1m.
+	// KeepAlive is the keepalive of the agents' connections to the broker; default 1m.
 	KeepAlive time.Duration
 	// Silence is how long a cluster whose agent does not announce itself counts as present after
 	// its last message; default 5m.
 	Silence time.Duration
-	// UnreachableGrace is how long a cluster is absent before it gets the taint unreachable, at
-	// least 1ms; default 5m. It counts from the transition of its condition Available.
+	// UnreachableGrace is how long a cluster is absent before it gets the taint unreachable; default
+	// 5m. It counts from the transition of its condition Available.
 	UnreachableGrace time.Duration
 	// HubAbsence is how long the hub may be without a connection to the broker before clusters that
 	// were present are Unknown; default [leadership.HubAbsence].
@@ -110,19 +108,13 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// complete sets the defaults and reports every fault.
+// complete sets the defaults and reports what is missing.
 func (c *Config) complete() error {
-	errs := []error{required.Fields(c, "Informers", "Client", "Works", "Namespaces", "Recorder")}
 	c.KeepAlive, c.Silence = cmp.Or(c.KeepAlive, DefaultKeepAlive), cmp.Or(c.Silence, DefaultSilence)
 	c.UnreachableGrace = cmp.Or(c.UnreachableGrace, DefaultGrace)
-	for name, limit := range map[string]time.Duration{"KeepAlive": c.KeepAlive, "UnreachableGrace": c.UnreachableGrace} {
-		if limit < time.Millisecond {
-			errs = append(errs, fmt.Errorf("%s must be at least 1ms, got %s", name, limit))
-		}
-	}
 	c.HubAbsence = cmp.Or(c.HubAbsence, leadership.HubAbsence)
 	c.Logger = cmp.Or(c.Logger, slog.Default())
-	return errors.Join(errs...)
+	return required.Fields(c, "Informers", "Client", "Works", "Namespaces", "Recorder")
 }
 
 // Clusters knows which clusters are registered, accepted and present. Its methods are safe for

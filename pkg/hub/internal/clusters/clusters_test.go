@@ -606,11 +606,11 @@ func TestReadyTellsWhatIsMissing(t *testing.T) {
 }
 
 func TestNewTellsEveryFault(t *testing.T) {
-	_, err := clusters.New(clusters.Config{AutoRegister: true, KeepAlive: -1, UnreachableGrace: time.Microsecond})
+	_, err := clusters.New(clusters.Config{AutoRegister: true})
 	if err == nil {
 		t.Fatal("no error")
 	}
-	for _, want := range []string{"Informers", "Client", "Works", "Namespaces", "Recorder", "KeepAlive must be at least 1ms, got -1ns", "UnreachableGrace must be at least 1ms, got 1µs"} {
+	for _, want := range []string{"Informers", "Client", "Works", "Namespaces", "Recorder"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("error %q does not tell of %s", err, want)
 		}

@@ -64,9 +64,6 @@ type Controller[K comparable] struct {
 // New returns a controller. It starts nothing. It reports every fault of cfg.
 func New[K comparable](cfg Config[K]) (*Controller[K], error) {
 	errs := []error{required.Fields(cfg, "Name", "Reconcile")}
-	if cfg.Workers < 0 {
-		errs = append(errs, fmt.Errorf("Workers must be at least 1, or 0 for the default, got %d", cfg.Workers))
-	}
 	cfg.Backoff, cfg.MaxBackoff = cmp.Or(cfg.Backoff, DefaultBackoff), cmp.Or(cfg.MaxBackoff, DefaultMaxBackoff)
 	if cfg.Interval < 0 || cfg.Backoff < 0 || cfg.MaxBackoff < cfg.Backoff {
 		errs = append(errs, fmt.Errorf("want 0 <= Interval and 0 < Backoff <= MaxBackoff, got %s, %s and %s",

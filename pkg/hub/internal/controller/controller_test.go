@@ -149,8 +149,8 @@ func TestRunEndsWhenReconcilesHave(t *testing.T) {
 }
 
 func TestNewReportsEveryFault(t *testing.T) {
-	_, err := New(Config[string]{Workers: -1, Backoff: time.Minute, MaxBackoff: time.Second})
-	for _, want := range []string{"Name", "Reconcile", "Workers", "Backoff"} {
+	_, err := New(Config[string]{Backoff: time.Minute, MaxBackoff: time.Second})
+	for _, want := range []string{"Name", "Reconcile", "Backoff"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: want %s", err, want)
 		}
