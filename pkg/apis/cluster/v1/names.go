@@ -74,6 +74,8 @@ const (
 	ReasonExpired = "Expired"
 	// ReasonSignedInFuture (False): they were signed in the future.
 	ReasonSignedInFuture = "SignedInFuture"
+	// ReasonInvalidSignature (False): they are not what was signed.
+	ReasonInvalidSignature = "InvalidSignature"
 )
 
 // Reasons of ManagedClusterConditionNoisy, and of the events about it.
@@ -90,6 +92,37 @@ const (
 	ReasonDiverged = "Diverged"
 	// ReasonInSync (True): they do not differ any more.
 	ReasonInSync = "InSync"
+)
+
+// Reasons of the events on a ManagedCluster, besides [ReasonNoWorksHeld], [ReasonOverQuota] and [ReasonWithinQuota].
+const (
+	EventRegistered  = "Registered"
+	EventAccepted    = "Accepted"
+	EventNotAccepted = "NotAccepted"
+	EventAvailable   = "Available"
+	EventUnavailable = "Unavailable"
+	// EventFleetAbsent and EventFleetBack: the fleet brake was engaged, or released, with this cluster.
+	EventFleetAbsent = "FleetAbsent"
+	EventFleetBack   = "FleetBack"
+	// EventWorksDiverged and EventWorksInSync: [ManagedClusterConditionWorksInSync] has become False, or True again.
+	EventWorksDiverged = "WorksDiverged"
+	EventWorksInSync   = "WorksInSync"
+	// EventStatusesRefused and EventStatusesTrusted: likewise [ManagedClusterConditionStatusesTrusted].
+	EventStatusesRefused = "StatusesRefused"
+	EventStatusesTrusted = "StatusesTrusted"
+	// EventWorksHeld: the agent keeps works that the hub does not know. EventDeletingHeld and EventDeletionDeclined: they are being deleted
+	// because of [DeleteHeldWorksAnnotationKey], or are not.
+	EventWorksHeld        = "WorksHeld"
+	EventDeletingHeld     = "DeletingHeldWorks"
+	EventDeletionDeclined = "HeldWorksNotDeleted"
+	// EventTwoHubs: two hubs select the cluster.
+	EventTwoHubs = "TwoHubsSelectCluster"
+)
+
+// Reasons of the events on the ConfigMap workwire-source-identity about other programs under the source id of a hub.
+const (
+	EventTwoPrograms = "TwoProgramsOneSource"
+	EventOneProgram  = "OneProgramOneSource"
 )
 
 // HubPresenceLeaseName is the name of the Lease that the hub renews while it is connected to the

@@ -40,12 +40,12 @@ var alarms = [alarmCount]struct {
 	diverged: {
 		condition: clusterv1.ManagedClusterConditionWorksInSync, during: metav1.ConditionFalse,
 		reason: clusterv1.ReasonInSync, message: "The agent holds the works of this hub",
-		began: "WorksDiverged", ended: "WorksInSync", memory: 5 * time.Minute,
+		began: clusterv1.EventWorksDiverged, ended: clusterv1.EventWorksInSync, memory: 5 * time.Minute,
 	},
 	untrusted: {
 		condition: clusterv1.ManagedClusterConditionStatusesTrusted, during: metav1.ConditionFalse,
 		reason: clusterv1.ReasonSigned, message: "No status of the cluster was refused because of its signature for 15 minutes",
-		began: "StatusesRefused", ended: "StatusesTrusted", memory: 15 * time.Minute,
+		began: clusterv1.EventStatusesRefused, ended: clusterv1.EventStatusesTrusted, memory: 15 * time.Minute,
 	},
 	noisy: {
 		condition: clusterv1.ManagedClusterConditionNoisy, during: metav1.ConditionTrue,
@@ -82,7 +82,7 @@ var refusals = map[signing.Reason]struct{ reason, why string }{
 func distrust(event delivery.TrustChanged) finding {
 	refusal, ok := refusals[event.Reason]
 	if !ok {
-		refusal.reason, refusal.why = "InvalidSignature", "they are not what was signed"
+		refusal.reason, refusal.why = clusterv1.ReasonInvalidSignature, "they are not what was signed"
 	}
 	return finding{true, event.Since, refusal.reason,
 		fmt.Sprintf("Since %s, statuses in the name of this cluster are refused: %s. If its agent signs with a trusted key, somebody forges them",

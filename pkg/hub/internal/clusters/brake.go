@@ -162,9 +162,9 @@ func (c *Clusters) reportBrake() {
 	for _, change := range c.index.takeBrakeChanges() {
 		of := change.census.present + change.census.absent
 		c.cfg.Logger.Warn("fleet brake changed", "engaged", change.engaged, "absent", change.census.absent, "of", of, "cluster", change.cluster)
-		e := event{corev1.EventTypeWarning, EventFleetAbsent, "no cluster gets the taint unreachable, and no work moves, until more are back"}
+		e := event{corev1.EventTypeWarning, clusterv1.EventFleetAbsent, "no cluster gets the taint unreachable, and no work moves, until more are back"}
 		if !change.engaged {
-			e = event{corev1.EventTypeNormal, EventFleetBack, "absent clusters get the taint unreachable again, after the grace"}
+			e = event{corev1.EventTypeNormal, clusterv1.EventFleetBack, "absent clusters get the taint unreachable again, after the grace"}
 		}
 		e.message = fmt.Sprintf("%d of %d clusters are absent: %s", change.census.absent, of, e.message)
 		if stored := c.index.stored(change.cluster); stored != nil {

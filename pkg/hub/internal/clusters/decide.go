@@ -24,19 +24,6 @@ import (
 // Config.Silence.
 const AnnouncesAnnotationKey = "workwire.dev/announces"
 
-// Reasons of the events on a ManagedCluster.
-const (
-	EventRegistered  = "Registered"
-	EventAccepted    = "Accepted"
-	EventNotAccepted = "NotAccepted"
-	EventAvailable   = "Available"
-	EventUnavailable = "Unavailable"
-	// EventFleetAbsent and EventFleetBack: the fleet brake was engaged, or released, with this
-	// cluster.
-	EventFleetAbsent = "FleetAbsent"
-	EventFleetBack   = "FleetBack"
-)
-
 // How old the last-seen annotation may become while the agent sends messages: lastSeenInterval, or longer, so that
 // all clusters together cost the API server one write in lastSeenPace.
 const (
@@ -328,20 +315,20 @@ func eventsFor(before, after []metav1.Condition) []event {
 	switch {
 	case is == nil || was != nil && was.Status == is.Status:
 	case is.Status == metav1.ConditionTrue:
-		events = append(events, event{corev1.EventTypeNormal, EventAccepted, "Works are delivered to the cluster"})
+		events = append(events, event{corev1.EventTypeNormal, clusterv1.EventAccepted, "Works are delivered to the cluster"})
 	case was != nil:
-		events = append(events, event{corev1.EventTypeNormal, EventNotAccepted, "Works are no longer delivered to the cluster"})
+		events = append(events, event{corev1.EventTypeNormal, clusterv1.EventNotAccepted, "Works are no longer delivered to the cluster"})
 	}
 	was, is = meta.FindStatusCondition(before, clusterv1.ManagedClusterConditionAvailable),
 		meta.FindStatusCondition(after, clusterv1.ManagedClusterConditionAvailable)
 	switch {
 	case is == nil || was != nil && was.Status == is.Status:
 	case is.Status == metav1.ConditionTrue:
-		events = append(events, event{corev1.EventTypeNormal, EventAvailable, is.Message})
+		events = append(events, event{corev1.EventTypeNormal, clusterv1.EventAvailable, is.Message})
 	case was != nil:
-		events = append(events, event{corev1.EventTypeWarning, EventUnavailable, is.Message})
+		events = append(events, event{corev1.EventTypeWarning, clusterv1.EventUnavailable, is.Message})
 	}
-	events = append(events, alarmEvents(before, after, clusterv1.ManagedClusterConditionWorksHeld, metav1.ConditionTrue, EventWorksHeld, EventNoWorksHeld)...)
+	events = append(events, alarmEvents(before, after, clusterv1.ManagedClusterConditionWorksHeld, metav1.ConditionTrue, clusterv1.EventWorksHeld, clusterv1.ReasonNoWorksHeld)...)
 	for _, a := range alarms {
 		events = append(events, alarmEvents(before, after, a.condition, a.during, a.began, a.ended)...)
 	}

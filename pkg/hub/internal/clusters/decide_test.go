@@ -242,7 +242,7 @@ func TestDecideAlarms(t *testing.T) {
 	v := view{presence: there, stored: settled(there), held: heldView{any: true, listed: true, works: heldNamed("a"), released: heldNamed("b")}}
 	v.findings[diverged].since, v.findings[untrusted].since = start, start
 	s := decide("c", v, manual, now)
-	want := []string{"Warning " + EventWorksHeld, "Warning " + alarms[diverged].began, "Warning " + alarms[untrusted].began}
+	want := []string{"Warning " + clusterv1.EventWorksHeld, "Warning " + alarms[diverged].began, "Warning " + alarms[untrusted].began}
 	if diff := cmp.Diff(want, summarize(s).Events); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}

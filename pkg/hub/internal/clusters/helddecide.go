@@ -17,14 +17,6 @@ import (
 	"github.com/workwire/workwire/pkg/workstate/condition"
 )
 
-// Reasons of the events about held works.
-const (
-	EventWorksHeld        = "WorksHeld"
-	EventNoWorksHeld      = "NoWorksHeld"
-	EventDeletingHeld     = "DeletingHeldWorks"
-	EventDeletionDeclined = "HeldWorksNotDeleted"
-)
-
 const (
 	// heldAbsence is how long an agent that is present may take to list held works after the hub has
 	// connected, which asks it: after that it holds none.
@@ -90,7 +82,7 @@ func (s *heldStep) release(value string, works []heldWork, current bool) {
 	s.annotations[clusterv1.DeleteHeldWorksAnnotationKey] = nil
 	n, err := strconv.Atoi(value)
 	decline := func(why string) {
-		s.events = append(s.events, event{corev1.EventTypeWarning, EventDeletionDeclined,
+		s.events = append(s.events, event{corev1.EventTypeWarning, clusterv1.EventDeletionDeclined,
 			fmt.Sprintf("%s=%s deletes nothing and was removed: %s", clusterv1.DeleteHeldWorksAnnotationKey, condition.Shorten(value, 23), why)})
 	}
 	switch {
@@ -104,7 +96,7 @@ func (s *heldStep) release(value string, works []heldWork, current bool) {
 		s.released = fitting(works)
 		s.annotations[clusterv1.DeletingHeldWorksAnnotationKey] = encodeReleased(s.released)
 		message := fmt.Sprintf("deleting %d of %d held works: %s", len(s.released), n, nameList(s.released))
-		s.events = append(s.events, event{corev1.EventTypeNormal, EventDeletingHeld, message})
+		s.events = append(s.events, event{corev1.EventTypeNormal, clusterv1.EventDeletingHeld, message})
 	}
 }
 

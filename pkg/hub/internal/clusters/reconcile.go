@@ -126,7 +126,7 @@ func (c *Clusters) register(ctx context.Context, cluster *clusterv1.ManagedClust
 		return fmt.Errorf("create ManagedCluster %s: %w", cluster.Name, err)
 	}
 	c.cache.Created(created)
-	c.recordEvents(created, event{corev1.EventTypeNormal, EventRegistered, "The cluster was heard from for the first time"})
+	c.recordEvents(created, event{corev1.EventTypeNormal, clusterv1.EventRegistered, "The cluster was heard from for the first time"})
 	return nil
 }
 

@@ -29,9 +29,6 @@ const (
 	contendedAfter = 30 * time.Second
 )
 
-// reasonTwoHubs is the reason of the event on a ManagedCluster that two hubs select.
-const reasonTwoHubs = "TwoHubsSelectCluster"
-
 // ShardConfig configures a [Shard]. All fields are required.
 type ShardConfig struct {
 	// Hub is the name of this hub, the same for its replicas.
@@ -368,6 +365,6 @@ func (s *Shard) reportContended(cluster *clusterv1.ManagedCluster, holder string
 	}
 	s.cfg.Logger.Error("another hub serves a cluster that this hub selects", "cluster", cluster.Name, "hub", s.cfg.Hub, "other", holder,
 		"advice", "change --cluster-selector of one of them, so that no cluster is selected by two hubs")
-	s.cfg.Recorder.Eventf(cluster, corev1.EventTypeWarning, reasonTwoHubs,
+	s.cfg.Recorder.Eventf(cluster, corev1.EventTypeWarning, clusterv1.EventTwoHubs,
 		"The hub %s serves the cluster and does not let it go, and the hub %s selects it: change --cluster-selector of one of them if both select it", holder, s.cfg.Hub)
 }
