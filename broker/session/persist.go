@@ -26,7 +26,7 @@ import (
 // is safe: a session that has ended is gone before its queue is, and an entry before its message; a session that
 // is new is there before its first entry. An entry that is there before its message is of a message that nobody has
 // acknowledged to its publisher, as the batch is not complete. On a full disk the deletions of a batch come before its
-// puts: a session that was made anew, for a client that has been told so, may then be back as the former one, empty.
+// puts: a session that replaced a former one, of which its client was told, may then be back as the former one, empty.
 
 // sessionRecord is a session in the database.
 type sessionRecord struct {

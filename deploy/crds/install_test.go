@@ -323,7 +323,7 @@ func testContextEnds(ctx context.Context, t *testing.T, config *rest.Config) {
 	}
 }
 
-// A definition that waits for its last object to go is waited for, and made anew.
+// A definition that waits for its last object to go is waited for, and created again.
 func testTerminating(ctx context.Context, t *testing.T, config *rest.Config) {
 	definitions := clientset.NewForConfigOrDie(config).ApiextensionsV1().CustomResourceDefinitions()
 	applied := versioned.NewForConfigOrDie(config).WorkV1().AppliedManifestWorks()

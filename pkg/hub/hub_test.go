@@ -127,7 +127,7 @@ func TestRemovedByForce(t *testing.T) {
 	w.update("forced", func(work *workv1.ManifestWork) { work.Finalizers = nil })
 	w.Gone(w.works, "forced")
 
-	// Made anew under the name, it is another work, and what the agent says of the first does not
+	// Created again under the name, it is another work, and what the agent says of the first does not
 	// touch it.
 	again := w.create("forced")
 	a.Await(t, "new work", generation(again.UID, 1))

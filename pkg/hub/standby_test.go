@@ -86,17 +86,17 @@ func answer(code int, body string) *http.Response {
 func TestStaleStandby(t *testing.T) {
 	for name, test := range map[string]struct {
 		api   *staleAPI
-		anew  bool
+		again bool
 		stale bool
 	}{
 		"current":                          {api: &staleAPI{}},
-		"watch that delivers nothing more": {api: &staleAPI{}, stale: true, anew: true},
+		"watch that delivers nothing more": {api: &staleAPI{}, stale: true, again: true},
 		"metadata cannot be listed": {api: &staleAPI{answer: func(*http.Request) *http.Response {
 			return answer(http.StatusNotAcceptable, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotAcceptable","code":406}`)
-		}}, anew: true},
+		}}, again: true},
 		"lists are of the past": {api: &staleAPI{answer: func(*http.Request) *http.Response {
 			return answer(http.StatusOK, `{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"1"},"items":[]}`)
-		}}, anew: true},
+		}}, again: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -135,8 +135,8 @@ func TestStaleStandby(t *testing.T) {
 					t.Errorf("the new leader published %s at generation %d", name, specs[n].Generation)
 				}
 			}
-			if n := kit.Gather(t, second.Metrics).Sum("workwire_hub_caches_read_anew_total"); (n > 0) != test.anew {
-				t.Errorf("%v caches were read anew", n)
+			if n := kit.Gather(t, second.Metrics).Sum("workwire_hub_caches_read_anew_total"); (n > 0) != test.again {
+				t.Errorf("%v caches were read again", n)
 			}
 			if wrote := second.requests.Counts(kit.Request.Writes, kit.InNamespace(w.namespace), kit.Named("deleted")); len(wrote) > 0 {
 				t.Errorf("the new leader wrote to the deleted work: %v", wrote)

@@ -296,7 +296,7 @@ END`)
 		t.Errorf("%s replicas after the upgrade", replicas)
 	}
 	if after := listeners(); after != before {
-		t.Error("the upgrade has made the listeners' Secrets anew")
+		t.Error("the upgrade has replaced the listeners' Secrets")
 	}
 
 	for part := range parts {

@@ -30,7 +30,7 @@ func TestJobWithoutSelector(t *testing.T) {
 	w := newWorld(t)
 	name := w.finished("immutable-fields/job.yaml")
 
-	// What the API server has set is no difference, also when the work is applied anew.
+	// What the API server has set is no difference, also when the work is applied again.
 	w.edit(name, func(spec map[string]any) {
 		w.addManifest(spec, "{apiVersion: v1, kind: ConfigMap, metadata: {name: other, namespace: NAMESPACE}}")
 	})

@@ -65,7 +65,7 @@ func (w *world) snapshotCluster() backup {
 }
 
 // restoreCluster restores the API of the agent's cluster while hub and agent run. An object that
-// the backup has must keep the UID that it has there; others are made anew.
+// the backup has must keep the UID that it has there; others are created again.
 func (w *world) restoreCluster(b backup) {
 	w.Helper()
 	kit.NoError(w, spokePlane.Halt())

@@ -59,7 +59,7 @@ func TestRotation(t *testing.T) {
 			steps++
 			hubBefore, agentBefore := hubSide.connections(), agentSide.connections()
 			w.use(take())
-			kit.Eventually(w, what+": both connect anew", func() error {
+			kit.Eventually(w, what+": both connect again", func() error {
 				if hubNow, agentNow := hubSide.connections(), agentSide.connections(); hubNow == hubBefore || agentNow == agentBefore {
 					return fmt.Errorf("connections: hub %d, before %d; agent %d, before %d", hubNow, hubBefore, agentNow, agentBefore)
 				}

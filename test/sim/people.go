@@ -249,7 +249,7 @@ func (h *webhook) refuse(kind kubeapi.Kind, o *kubeapi.Object) string {
 }
 
 // releaseHeld has agents delete the works that they hold because the hub does not know them, and accepts clusters: one whose ManagedCluster a
-// restore has removed is registered anew, and left to people.
+// restore has removed is registered again, and left to people.
 func (w *World) releaseHeld() {
 	clusters, err := w.people.ClusterV1().ManagedClusters().List(background, metav1.ListOptions{})
 	if err != nil {

@@ -36,7 +36,7 @@ var topics = wire.Topics{SourceEvents: "sources/ops/clusters/+/sourceevents", Ag
 // TestFirstFiles: broker, agent and SDK go on with the files of the first version, which knew neither
 // source identities, content hashes, sessions nor sealed data. The agent knows its works while no
 // source runs, the broker sends the change of web-0 that it has queued, or without a file of the broker the source, and nothing
-// is deleted or made anew.
+// is deleted or created again.
 func TestFirstFiles(t *testing.T) {
 	t.Run("with the broker's", func(t *testing.T) { testFirstFiles(t, "2") })
 	t.Run("without the broker's", func(t *testing.T) { testFirstFiles(t, "1") })
@@ -80,7 +80,7 @@ func testFirstFiles(t *testing.T, value string) {
 		return nil
 	})
 	if after := uids(t); !maps.Equal(before, after) {
-		t.Errorf("objects were made anew: %v, before %v", after, before)
+		t.Errorf("objects were created again: %v, before %v", after, before)
 	}
 	records, err := workclient.NewForConfigOrDie(plane.REST()).WorkV1().AppliedManifestWorks().List(t.Context(), metav1.ListOptions{})
 	kit.NoError(t, err)

@@ -20,7 +20,7 @@ type Spec struct {
 	Input string
 	// Dir is the working directory.
 	Dir string
-	// Log is the file that takes stdout and stderr. It begins anew at each start, and when it has more than 64 MiB, which is
+	// Log is the file that takes stdout and stderr. A new one begins at each start, and when it has more than 64 MiB, which is
 	// looked at once a minute. One earlier log is kept beside it as Log + ".1".
 	Log string
 	// Lifeline ends the child with its parent; required.

@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	// maxLog is the size of a log from which on it begins anew: 64 MiB.
+	// maxLog is the size of a log from which on a new one begins: 64 MiB.
 	maxLog = 64 << 20
 	// logInterval is how often that is checked.
 	logInterval = time.Minute
@@ -27,7 +27,7 @@ func openLog(path string) (*os.File, error) {
 	return log, nil
 }
 
-// bound has the log at path begin anew whenever it is larger than most bytes, until done is closed. The child writes to the file itself, so that
+// bound begins a new log at path whenever that is larger than most bytes, until done is closed. The child writes to the file itself, so that
 // it needs nobody to read what it writes, and goes on writing to it. What it writes while the log is copied may be lost.
 func bound(path string, most int64, interval time.Duration, done <-chan struct{}) {
 	ticker := time.NewTicker(interval)

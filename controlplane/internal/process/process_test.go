@@ -122,7 +122,7 @@ func TestKeepsOneEarlierLog(t *testing.T) {
 	}
 }
 
-// TestLogsAreBounded: the log of a child that writes without end begins anew while the child goes on, the one before it is kept, and the
+// TestLogsAreBounded: a new log of a child that writes without end begins while the child goes on, the one before it is kept, and the
 // last words are there.
 func TestLogsAreBounded(t *testing.T) {
 	child, _, log := start(t, "chatty")
@@ -146,11 +146,11 @@ func TestLogsAreBounded(t *testing.T) {
 		if now < last {
 			renewals++
 			if before <= most {
-				t.Errorf("the log began anew, and %d bytes of it are kept", before)
+				t.Errorf("a new log began, and %d bytes of it are kept", before)
 			}
 		}
 		if last = now; time.Now().After(deadline) {
-			t.Fatalf("it began anew %d times, and has %d bytes, the previous one %d", renewals, now, before)
+			t.Fatalf("a new log began %d times, and has %d bytes, the previous one %d", renewals, now, before)
 		}
 	}
 	close(stop)

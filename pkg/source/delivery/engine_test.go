@@ -171,7 +171,7 @@ func TestDeletionWaitsForTheLastSpec(t *testing.T) {
 	}
 }
 
-// TestNoSpecForANewCluster: a deletion that waits for the last spec, which exceeds the limit, ends once the cluster is installed anew: its agent says that it
+// TestNoSpecForANewCluster: a deletion that waits for the last spec, which exceeds the limit, ends once the cluster is installed again: its agent says that it
 // does not hold the work, so an earlier spec cannot have it delete what is to stay.
 func TestNoSpecForANewCluster(t *testing.T) {
 	withHarness(t, remembering(), func(b *harness) {

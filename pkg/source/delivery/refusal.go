@@ -74,7 +74,7 @@ func (r *refusal) holdDeletion() {
 	r.condition.Message = "The work is not deleted: its deleteOption keeps objects, which its cluster might delete by an earlier one. " + r.condition.Message
 }
 
-// nothingHeld reports whether the agent has said that it does not hold the work, as after its cluster was installed anew.
+// nothingHeld reports whether the agent has said that it does not hold the work, as after its cluster was installed again.
 func (r *refusal) nothingHeld() bool { return r.held != nil && !isHeld(r.held, true) }
 
 // stillRefused reports whether a connection with this packet limit would refuse the revision too.

@@ -165,7 +165,7 @@ func TestComplete(t *testing.T) {
 	refuse("b", false, minBackoff)
 	c.set("b", "2", "") // while it is in backoff
 	c.wantStats(2, Stats{Pending: 2, Coalesced: 2, Published: 1, Deltas: 1, Refused: 2})
-	c.connect("t") // begins anew
+	c.connect("t") // begins again
 	refuse("a", true, 2*minBackoff)
 	c.end(c.begin("b"), acknowledged) // the source takes them again
 	c.set("b", "3", "")

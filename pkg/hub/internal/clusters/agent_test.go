@@ -63,7 +63,7 @@ type net struct {
 	cut, restore func()
 	// noticed is how long the broker may take to notice a cut.
 	noticed time.Duration
-	// restart has the broker start anew.
+	// restart has the broker start again.
 	restart func(testing.TB)
 }
 
@@ -140,7 +140,7 @@ func (w *world) agent(tr transport.Transport) (stop func()) {
 }
 
 // A real agent starts, is cut off, comes back, stops, starts again, and the hub and the broker
-// start anew: the ManagedCluster tells, in time.
+// start again: the ManagedCluster tells, in time.
 func TestAgent(t *testing.T) {
 	for kind, over := range map[string]func(testing.TB) net{
 		"memory": overMemory,

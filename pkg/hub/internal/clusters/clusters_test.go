@@ -114,7 +114,7 @@ func TestDeleted(t *testing.T) {
 	f.Observe(delivery.ClusterHeard{Cluster: "del"})
 	again := w.await("del", "available again", available)
 	if again.UID == first.UID || again.Spec.HubAcceptsClient || f.accepted("del") {
-		t.Errorf("registered anew as %+v", again.Spec)
+		t.Errorf("registered again as %+v", again.Spec)
 	}
 }
 
@@ -453,7 +453,7 @@ func TestConflict(t *testing.T) {
 	}
 }
 
-// A cluster that is deleted just when it is to be written is not made anew by that.
+// A cluster that is deleted just when it is to be written is not created again by that.
 func TestDeletedMeanwhile(t *testing.T) {
 	w := newWorld(t)
 	f := w.start(func(c *clusters.Config) { c.AutoAccept = true })
@@ -473,7 +473,7 @@ func TestDeletedMeanwhile(t *testing.T) {
 	w.await("mean", "gone", gone)
 	f.says("mean", "b", true)
 	if again := w.await("mean", "available", available); again.UID == first.UID || again.Spec.HubAcceptsClient {
-		t.Errorf("registered anew as %+v", again.Spec)
+		t.Errorf("registered again as %+v", again.Spec)
 	}
 }
 

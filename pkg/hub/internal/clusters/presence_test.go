@@ -178,7 +178,7 @@ func TestRestored(t *testing.T) {
 }
 
 // model is a cluster whose agent comes, goes and is exchanged, whose messages may be late or come
-// twice, and a hub that comes and goes and starts anew. It knows whether the agent is there.
+// twice, and a hub that comes and goes and starts again. It knows whether the agent is there.
 type model struct {
 	random *rand.Rand
 	now    time.Time

@@ -21,7 +21,7 @@ const pageSize = 500
 // Times of [Informers.CatchUp].
 const (
 	// watchPatience is how long watch events may lag behind a list before the objects are read
-	// anew.
+	// again.
 	watchPatience = 2 * time.Second
 	// readPatience is how long that may take before it is done again, the first time; then twice as long,
 	// up to maxReadPatience, so that every read ends at some time.
@@ -39,7 +39,7 @@ const (
 // It costs one list of metadata per resource, in pages, which is compared with the cache; what the cache
 // lacks is awaited. If watch events do not deliver it within 2 seconds, as when the connection was
 // cut, or if the two contradict each other, the connections are closed and the resource is read
-// anew. It is retried until it succeeds.
+// again. It is retried until it succeeds.
 func (i *Informers) CatchUp(ctx context.Context) bool {
 	started := time.Now()
 	group, ctx := errgroup.WithContext(ctx)
@@ -248,7 +248,7 @@ func (t *tracker[T]) changed(before, after state) {
 	if t.listing == nil || !t.pending[key] {
 		return
 	}
-	// A contradiction stays pending: the cache is read anew then.
+	// A contradiction stays pending: the cache is read again then.
 	if lacks, err := t.lacks(key); lacks || err != nil {
 		return
 	}

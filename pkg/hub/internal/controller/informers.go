@@ -184,7 +184,7 @@ func (i *Informers) Ready(context.Context) error {
 	return errors.Join(errs...)
 }
 
-// restarted notes that a cache is read anew, on new connections.
+// restarted notes that a cache is read again, on new connections.
 func (i *Informers) restarted(resource schema.GroupResource) {
 	i.metrics.readAnew.WithLabelValues(resource.Resource).Inc()
 	if i.cfg.Reconnect != nil {

@@ -26,8 +26,8 @@ func TestBehind(t *testing.T) {
 		{name: "created after the list", cached: version{"a", "101"}},
 		{name: "not deleted yet", cached: version{"a", "80"}, want: true},
 		{name: "changed and then deleted before the list", cached: version{"a", "100"}, want: true},
-		{name: "not created anew yet", listed: version{"b", "90"}, cached: version{"a", "80"}, want: true},
-		{name: "created anew after the list", listed: version{"a", "90"}, cached: version{"b", "101"}},
+		{name: "not created again yet", listed: version{"b", "90"}, cached: version{"a", "80"}, want: true},
+		{name: "created again after the list", listed: version{"a", "90"}, cached: version{"b", "101"}},
 		{name: "fewer digits are older", listed: version{"a", "90"}, cached: version{"a", "9"}, want: true},
 		{name: "newer than a later list", listed: version{"a", "90"}, cached: version{"a", "95"}, wrong: true},
 		{name: "one version of two objects", listed: version{"a", "90"}, cached: version{"b", "90"}, wrong: true},
@@ -106,7 +106,7 @@ func TestTracker(t *testing.T) {
 			after: []event{{nil, work("a", "80")}, {work("a", "80"), nil}},
 		},
 		{
-			name: "created anew", held: []*workv1.ManifestWork{work("a", "80")}, listed: list(work("b", "90")),
+			name: "created again", held: []*workv1.ManifestWork{work("a", "80")}, listed: list(work("b", "90")),
 			after: []event{{work("a", "80"), work("b", "90")}},
 		},
 	} {

@@ -50,7 +50,7 @@ func (j *Joins) tellToRenew(ctx context.Context) {
 type telling struct {
 	authority string // identifier of its key, in hex
 	began     time.Time
-	all       bool // were told. The hub often gets a certificate of the new authority at the same time, and connects anew
+	all       bool // were told. The hub often gets a certificate of the new authority at the same time, and connects again
 }
 
 // due reports whether clusters are to be told of an authority now.

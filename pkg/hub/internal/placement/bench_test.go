@@ -36,7 +36,7 @@ func BenchmarkSchedule(b *testing.B) {
 	}
 }
 
-// BenchmarkDecision makes one decision among 10,000 clusters: anew, and again after one of them has changed.
+// BenchmarkDecision makes one decision among 10,000 clusters: the first one, and another one after one of them has changed.
 func BenchmarkDecision(b *testing.B) {
 	var clusters []*cluster
 	for i := range 10_000 {
@@ -63,7 +63,7 @@ func BenchmarkDecision(b *testing.B) {
 				clusters[i] = accepted(of.name, labelled("name", of.name))
 			}
 		}
-		b.Run(c.name+"/anew", func(b *testing.B) {
+		b.Run(c.name+"/first", func(b *testing.B) {
 			for b.Loop() {
 				schedule(mustRules(b, placing(c.change...)), clusters, nil, noon, unused)
 			}

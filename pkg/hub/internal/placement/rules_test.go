@@ -101,7 +101,7 @@ func tolerating(of ...clusterv1beta1.Toleration) func(*clusterv1beta1.Placement)
 // testCompiler compiles the expressions of tests.
 var testCompiler = sync.OnceValues(newCompiler)
 
-// compiling returns a function that compiles each expression anew.
+// compiling returns a function that compiles each expression again.
 func compiling(t testing.TB) func(string) (*celExpression, error) {
 	t.Helper()
 	compiler, err := testCompiler()

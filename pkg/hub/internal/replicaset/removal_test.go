@@ -242,7 +242,7 @@ func misconfigured(s *clusterv1beta1.PlacementStatus) {
 	s.Conditions = append(s.Conditions, metav1.Condition{Type: clusterv1beta1.PlacementConditionMisconfigured, Status: metav1.ConditionTrue})
 }
 
-// A placement that is made anew costs no cluster its work, unless it is decided that it selects none.
+// A placement that is created again costs no cluster its work, unless it is decided that it selects none.
 func TestPlacementMadeAnew(t *testing.T) {
 	e := newEnv(t, 4)
 	r := e.start()
@@ -335,7 +335,7 @@ func TestEdited(t *testing.T) {
 	now = now.Add(editWindow)
 	check("later", false)
 	object.UID = "p2"
-	check("the placement was made anew", true)
+	check("the placement was created again", true)
 	now = now.Add(editWindow)
 	placements[0].object = nil
 	check("it is gone", false)

@@ -595,7 +595,7 @@ func TestPlanRefused(t *testing.T) {
 		[]string{"/spec/strategy/rollingUpdate", "/spec/strategy/type"})
 }
 
-// TestPlanRecreate: an object is made anew only if its manifest allows it, the API server refuses each form of the update
+// TestPlanRecreate: an object is recreated only if its manifest allows it, the API server refuses each form of the update
 // for immutable fields, and nobody else has it.
 func TestPlanRecreate(t *testing.T) {
 	m := strategytest.Manifest(t, deploymentHead+`"spec":{"a":1}}`)
