@@ -208,7 +208,7 @@ func (c *Client) load(ctx context.Context) error {
 	switch {
 	case c.config.Store != nil:
 		initial := store.Header{
-			Identity: uuid.NewString(), Since: c.memory.state.floor, Floor: c.memory.state.floor, Version: versionBase(time.Now()),
+			Identity: uuid.NewString(), Since: c.memory.content.floor, Floor: c.memory.content.floor, Version: versionBase(time.Now()),
 		}
 		if err := openWriter(ctx, c.memory, c.config.Store, c.config.SourceID, initial, c.config.Logger); err != nil {
 			return err

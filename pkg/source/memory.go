@@ -31,15 +31,15 @@ type memory struct {
 	identity string          // of this memory; empty: none. Set before the engine runs.
 	since    wire.Generation // the store was made empty when this was the highest generation; 0: unknown
 
-	mu      sync.RWMutex // guards what follows; only the current write changes state, history and changed
-	state   state
+	mu      sync.RWMutex // guards what follows; only the current write changes content, history and changed
+	content content
 	history history
 	changed chan struct{} // closed and replaced at each change
 	waiters map[types.UID]map[chan struct{}]struct{}
 }
 
-// state is the content of a memory.
-type state struct {
+// content is what a memory holds.
+type content struct {
 	works    map[types.UID]*storedWork
 	clusters map[string]map[types.UID]*storedWork
 	// version is the resourceVersion of the last change.
@@ -81,9 +81,9 @@ type change struct {
 	version, from int64
 }
 
-// view is the state of a memory as seen by an update: with all updates before it.
+// view is the content of a memory as seen by an update: with all updates before it.
 type view struct {
-	base    *state
+	base    *content
 	staged  map[types.UID]*storedWork // nil: removed
 	version int64
 	floor   wire.Generation
@@ -102,7 +102,7 @@ type updateFunc func(*view) (*change, error)
 
 func newMemory(floor wire.Generation) *memory {
 	return &memory{
-		state: state{
+		content: content{
 			works:    make(map[types.UID]*storedWork),
 			clusters: make(map[string]map[types.UID]*storedWork),
 			floor:    floor,
@@ -134,7 +134,7 @@ func errRunEnded() error { return apierrors.NewServiceUnavailable("the source's 
 
 // view returns a view without staged changes. Only the current write may call it.
 func (m *memory) view() *view {
-	return &view{base: &m.state, staged: make(map[types.UID]*storedWork), version: m.state.version, floor: m.state.floor}
+	return &view{base: &m.content, staged: make(map[types.UID]*storedWork), version: m.content.version, floor: m.content.floor}
 }
 
 // run runs f, and makes its change visible to the updates that follow.
@@ -162,14 +162,14 @@ func (m *memory) apply(version int64, changes ...*change) {
 	m.mu.Lock()
 	for _, ch := range changes {
 		if ch.removed {
-			m.state.remove(ch.new.work)
+			m.content.remove(ch.new.work)
 		} else {
-			m.state.put(ch.new)
+			m.content.put(ch.new)
 		}
 		m.history.add(*ch)
 		m.wakeWaiters(ch.new.work.UID)
 	}
-	m.state.version = version
+	m.content.version = version
 	close(m.changed)
 	m.changed = make(chan struct{})
 	m.mu.Unlock()
@@ -179,7 +179,7 @@ func (m *memory) apply(version int64, changes ...*change) {
 }
 
 // put stores r.
-func (s *state) put(r *storedWork) {
+func (s *content) put(r *storedWork) {
 	cluster := s.clusters[r.work.Namespace]
 	if cluster == nil {
 		cluster = make(map[types.UID]*storedWork)
@@ -189,7 +189,7 @@ func (s *state) put(r *storedWork) {
 }
 
 // remove removes a work. It remembers the generation that a later work of its name must exceed.
-func (s *state) remove(work *workv1.ManifestWork) {
+func (s *content) remove(work *workv1.ManifestWork) {
 	s.floor = max(s.floor, wire.Generation(work.Generation))
 	delete(s.works, work.UID)
 	cluster := s.clusters[work.Namespace]
@@ -202,7 +202,7 @@ func (s *state) remove(work *workv1.ManifestWork) {
 func (m *memory) get(uid types.UID) (*storedWork, bool) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	r, ok := m.state.works[uid]
+	r, ok := m.content.works[uid]
 	return r, ok
 }
 
@@ -210,15 +210,15 @@ func (m *memory) get(uid types.UID) (*storedWork, bool) {
 // the resourceVersion of the memory, and the position of the next change in its history.
 func (m *memory) snapshot(namespace string) (works []*workv1.ManifestWork, version, position int64) {
 	m.mu.RLock()
-	from := m.state.works
+	from := m.content.works
 	if namespace != "" {
-		from = m.state.clusters[namespace]
+		from = m.content.clusters[namespace]
 	}
 	works = make([]*workv1.ManifestWork, 0, len(from))
 	for _, r := range from {
 		works = append(works, r.work)
 	}
-	version, position = m.state.version, m.history.count
+	version, position = m.content.version, m.history.count
 	m.mu.RUnlock()
 	sortWorks(works)
 	return works, version, position
@@ -229,7 +229,7 @@ func (m *memory) snapshot(namespace string) (works []*workv1.ManifestWork, versi
 func (m *memory) position(version int64) (int64, bool) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	return m.history.find(version, m.state.version)
+	return m.history.find(version, m.content.version)
 }
 
 // changesAfter returns up to n changes from a position of the history, and false if the history does
@@ -238,14 +238,14 @@ func (m *memory) changesAfter(position int64, n int) (changes []change, ok bool,
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	changes, ok = m.history.after(position, n)
-	return changes, ok, m.state.version, m.changed
+	return changes, ok, m.content.version, m.changed
 }
 
 // clusters returns the namespaces that have works.
 func (m *memory) clusters() iter.Seq[string] {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	return slices.Values(slices.Collect(maps.Keys(m.state.clusters)))
+	return slices.Values(slices.Collect(maps.Keys(m.content.clusters)))
 }
 
 // markNew sets since if the memory, which has no store, is empty: what agents hold is of an earlier
@@ -253,8 +253,8 @@ func (m *memory) clusters() iter.Seq[string] {
 func (m *memory) markNew() {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	if len(m.state.works) == 0 {
-		m.since = m.state.floor
+	if len(m.content.works) == 0 {
+		m.since = m.content.floor
 	}
 }
 

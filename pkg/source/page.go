@@ -73,15 +73,15 @@ func page(works []*workv1.ManifestWork, from continueToken, version, limit int64
 // version; false if that is too long ago.
 func (m *memory) at(namespace string, version int64) ([]*workv1.ManifestWork, bool) {
 	m.mu.RLock()
-	position, known := m.history.find(version, m.state.version)
+	position, known := m.history.find(version, m.content.version)
 	if !known {
 		m.mu.RUnlock()
 		return nil, false
 	}
 	then := map[types.UID]*workv1.ManifestWork{}
-	from := m.state.works
+	from := m.content.works
 	if namespace != "" {
-		from = m.state.clusters[namespace]
+		from = m.content.clusters[namespace]
 	}
 	for uid, r := range from {
 		then[uid] = r.work

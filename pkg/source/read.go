@@ -123,7 +123,7 @@ func (c *Client) parseResourceVersion(resourceVersion string) (int64, error) {
 		return 0, apierrors.NewBadRequest(fmt.Sprintf("resourceVersion %q must be a number", resourceVersion))
 	}
 	c.memory.mu.RLock()
-	version := c.memory.state.version
+	version := c.memory.content.version
 	c.memory.mu.RUnlock()
 	if requested > version {
 		err := apierrors.NewTimeoutError(fmt.Sprintf("Too large resource version: %d, current: %d", requested, version), 1)

@@ -70,7 +70,7 @@ func decodeRecord(uid string, data []byte) (*storedWork, error) {
 
 // decodeChanges returns the changes that another replica has stored since the version from: newer are
 // its records, in the order of their versions.
-func decodeChanges(state *state, from int64, newer []store.Record) ([]*change, error) {
+func decodeChanges(state *content, from int64, newer []store.Record) ([]*change, error) {
 	coalesced := len(newer) > 0 && newer[len(newer)-1].Version-from != int64(len(newer))
 	changes := make([]*change, 0, len(newer))
 	for _, r := range newer {

@@ -59,14 +59,14 @@ func openWriter(ctx context.Context, m *memory, s store.Store, source wire.Sourc
 	h, err := s.Open(ctx, source, initial, func(r store.Record) error {
 		work, err := decodeRecord(string(r.UID), r.Data)
 		if err == nil {
-			m.state.put(work)
+			m.content.put(work)
 		}
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	m.state.version, m.state.floor = h.Version, max(m.state.floor, h.Floor)
+	m.content.version, m.content.floor = h.Version, max(m.content.floor, h.Floor)
 	m.identity, m.since = h.Identity, h.Since
 	running, stop := context.WithCancel(context.Background())
 	w := &writer{memory: m, store: s, log: log.With("source", source), wake: make(chan struct{}, 1), ended: make(chan struct{}), stop: stop}
@@ -152,7 +152,7 @@ func (w *writer) next() bool {
 	w.mu.Lock()
 	batch := w.queue[:min(len(w.queue), maxBatch):min(len(w.queue), maxBatch)]
 	w.queue = w.queue[len(batch):]
-	behind := (w.behind || w.newest > w.memory.state.version) && !w.closed
+	behind := (w.behind || w.newest > w.memory.content.version) && !w.closed
 	w.behind = false
 	w.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
@@ -174,7 +174,7 @@ func (w *writer) next() bool {
 func (w *writer) commit(ctx context.Context, batch []*request) (read bool) {
 	m := w.memory
 	var v *view
-	err := w.store.Update(ctx, m.state.version, func(h store.Header, newer []store.Record) (store.Header, []store.Record, error) {
+	err := w.store.Update(ctx, m.content.version, func(h store.Header, newer []store.Record) (store.Header, []store.Record, error) {
 		if err := w.applyNewer(h, newer); err != nil {
 			return h, nil, err
 		}
@@ -248,16 +248,16 @@ func errNotStored(cause error, unknown bool) error {
 // applyNewer applies what other replicas have stored.
 func (w *writer) applyNewer(h store.Header, newer []store.Record) error {
 	m := w.memory
-	if h.Version <= m.state.version && len(newer) == 0 {
+	if h.Version <= m.content.version && len(newer) == 0 {
 		return nil
 	}
-	changes, err := decodeChanges(&m.state, m.state.version, newer)
+	changes, err := decodeChanges(&m.content, m.content.version, newer)
 	if err != nil {
 		return err
 	}
 	m.apply(h.Version, changes...)
 	m.mu.Lock()
-	m.state.floor = max(m.state.floor, h.Floor)
+	m.content.floor = max(m.content.floor, h.Floor)
 	m.mu.Unlock()
 	return nil
 }
@@ -268,7 +268,7 @@ func (w *writer) catchUp(ctx context.Context) {
 	if !ok {
 		return
 	}
-	h, newer, err := shared.Changes(ctx, w.memory.state.version)
+	h, newer, err := shared.Changes(ctx, w.memory.content.version)
 	if err == nil {
 		err = w.applyNewer(h, newer)
 	}

@@ -65,7 +65,7 @@ func Diff(ctx context.Context, c DiffConfig) (results []Difference, err error) {
 		c.Show = func(Difference) {}
 	}
 	d := &diff{
-		DiffConfig: c, session: session{keys: &c.Keys, verifier: newVerifier(&c.Keys, time.Now())}, waiting: map[string]chan *wire.DryRunAnswer{},
+		DiffConfig: c, connection: connection{keys: &c.Keys, verifier: newVerifier(&c.Keys, time.Now())}, waiting: map[string]chan *wire.DryRunAnswer{},
 	}
 	if err := d.connect(ctx, c.Broker, d.received); err != nil {
 		return nil, err
@@ -80,7 +80,7 @@ func Diff(ctx context.Context, c DiffConfig) (results []Difference, err error) {
 // diff is one run.
 type diff struct {
 	DiffConfig
-	session
+	connection
 
 	mu      sync.Mutex                         // guards waiting, and calls of Show
 	waiting map[string]chan *wire.DryRunAnswer // by cluster and id of the question

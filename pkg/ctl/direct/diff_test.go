@@ -13,7 +13,7 @@ import (
 
 // TestAnswersOfOthers: of questions that are asked at once, each gets the answer of its own cluster, once.
 func TestAnswersOfOthers(t *testing.T) {
-	d := &diff{session: session{source: "hub1", verifier: newVerifier(&sourcekeys.Keys{}, time.Now())}, waiting: map[string]chan *wire.DryRunAnswer{}}
+	d := &diff{connection: connection{source: "hub1", verifier: newVerifier(&sourcekeys.Keys{}, time.Now())}, waiting: map[string]chan *wire.DryRunAnswer{}}
 	a, doneA := d.expect("a", "1")
 	b, doneB := d.expect("b", "2")
 	answer := func(cluster wire.ClusterName, id, failure string) {

@@ -71,7 +71,7 @@ func Run(ctx context.Context, c Config) ([]Result, error) {
 	if c.Show == nil {
 		c.Show = func(Result) {}
 	}
-	r := &run{Config: c, session: session{keys: &c.Keys, verifier: newVerifier(&c.Keys, time.Now())}, mailbox: mailbox{newest: map[types.UID]*wire.Status{}, proofs: map[wire.ClusterName][]wire.SpecVersion{}, wake: make(chan struct{}, 1)}, orders: map[types.UID]*order{}}
+	r := &run{Config: c, connection: connection{keys: &c.Keys, verifier: newVerifier(&c.Keys, time.Now())}, mailbox: mailbox{newest: map[types.UID]*wire.Status{}, proofs: map[wire.ClusterName][]wire.SpecVersion{}, wake: make(chan struct{}, 1)}, orders: map[types.UID]*order{}}
 	for _, work := range c.Works {
 		o := newOrder(work, c.Delete, c.Goal, time.Now())
 		r.orders[work.UID], r.list = o, append(r.list, o)
@@ -92,7 +92,7 @@ func Run(ctx context.Context, c Config) ([]Result, error) {
 type run struct {
 	Config
 	mailbox
-	session
+	connection
 	orders map[types.UID]*order // read-only once the connection is made
 	list   []*order
 }

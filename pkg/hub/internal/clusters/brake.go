@@ -80,7 +80,7 @@ type brakeChange struct {
 }
 
 // recount updates the census after a change of a cluster, and the brake. mu is held.
-func (x *clusterIndex) recount(name wire.ClusterName, e *entry, now time.Time) {
+func (x *clusterIndex) recount(name wire.ClusterName, e *knownCluster, now time.Time) {
 	after := votesNothing
 	if e.registered {
 		after = voteOf(e.presence, x.stored(name))
@@ -140,7 +140,7 @@ func (x *clusterIndex) delayTaints(until time.Time) {
 }
 
 // failoverOf returns when a cluster may get the taint unreachable. mu is held.
-func (x *clusterIndex) failoverOf(e *entry) failover {
+func (x *clusterIndex) failoverOf(e *knownCluster) failover {
 	f := failover{held: !x.online || !x.read || x.braked, from: x.taintsFrom}
 	if e.taintsFrom.After(f.from) {
 		f.from = e.taintsFrom

@@ -229,7 +229,7 @@ func waitsForApproval(cluster *clusterv1.ManagedCluster) bool {
 }
 
 // availability returns the condition ManagedClusterConditionAvailable for a state.
-func availability(s state, l limits) (status metav1.ConditionStatus, reason, message string) {
+func availability(s presenceState, l limits) (status metav1.ConditionStatus, reason, message string) {
 	switch s {
 	case present:
 		return metav1.ConditionTrue, clusterv1.ReasonAvailable, "Managed cluster is available"
@@ -251,8 +251,8 @@ func availability(s state, l limits) (status metav1.ConditionStatus, reason, mes
 
 // stateForReason returns the state for a reason of ManagedClusterConditionAvailable. A reason of
 // others stands for a cluster that is not present.
-func stateForReason(reason string) state {
-	known := map[string]state{clusterv1.ReasonNotSeen: unseen, clusterv1.ReasonSilent: silent, clusterv1.ReasonMissing: missing, clusterv1.ReasonHubDisconnected: unvouched}
+func stateForReason(reason string) presenceState {
+	known := map[string]presenceState{clusterv1.ReasonNotSeen: unseen, clusterv1.ReasonSilent: silent, clusterv1.ReasonMissing: missing, clusterv1.ReasonHubDisconnected: unvouched}
 	return cmp.Or(known[reason], ended)
 }
 

@@ -47,7 +47,7 @@ type heldWorks struct {
 }
 
 // heldOf returns the held works of e, which it creates. mu is held.
-func (e *entry) heldOf() *heldWorks {
+func (e *knownCluster) heldOf() *heldWorks {
 	if e.held == nil {
 		e.held = &heldWorks{
 			works: map[types.UID]heldWork{}, byName: map[string]types.UID{},
@@ -199,7 +199,7 @@ type heldView struct {
 
 // heldView returns the view of e; stored is its ManagedCluster. It is linear in the held works while
 // some are released or not reported on. mu is held.
-func (x *clusterIndex) heldView(name wire.ClusterName, e *entry, stored *clusterv1.ManagedCluster) heldView {
+func (x *clusterIndex) heldView(name wire.ClusterName, e *knownCluster, stored *clusterv1.ManagedCluster) heldView {
 	if stored == nil {
 		return heldView{}
 	}

@@ -215,7 +215,7 @@ func TestHeldWorks(t *testing.T) {
 		{"another work", []func(*heldWorks){held("1"), created("9", "name-9")}, "name-1", 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			h := (&entry{}).heldOf()
+			h := (&knownCluster{}).heldOf()
 			for _, step := range c.steps {
 				step(h)
 			}

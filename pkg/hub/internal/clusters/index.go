@@ -31,16 +31,16 @@ type clusterIndex struct {
 	wake     chan struct{}          // has room for one: next is earlier than it was
 
 	mu           sync.Mutex
-	entries      map[wire.ClusterName]*entry // guarded by mu
-	unregistered int                         // guarded by mu: entries that never had a ManagedCluster
-	online       bool                        // guarded by mu: the hub is connected
-	offlineSince time.Time                   // guarded by mu: zero: online, or nobody vouches already
-	read         bool                        // guarded by mu: all ManagedClusters were, see allRead
-	census       census                      // guarded by mu: the sum of the votes of entries
-	braked       bool                        // guarded by mu: the fleet brake is engaged
-	brakeChanges []brakeChange               // guarded by mu: to be reported
-	taintsFrom   time.Time                   // guarded by mu: see failover
-	next         time.Time                   // guarded by mu: when tick must be called; zero: never
+	entries      map[wire.ClusterName]*knownCluster // guarded by mu
+	unregistered int                                // guarded by mu: entries that never had a ManagedCluster
+	online       bool                               // guarded by mu: the hub is connected
+	offlineSince time.Time                          // guarded by mu: zero: online, or nobody vouches already
+	read         bool                               // guarded by mu: all ManagedClusters were, see allRead
+	census       census                             // guarded by mu: the sum of the votes of entries
+	braked       bool                               // guarded by mu: the fleet brake is engaged
+	brakeChanges []brakeChange                      // guarded by mu: to be reported
+	taintsFrom   time.Time                          // guarded by mu: see failover
+	next         time.Time                          // guarded by mu: when tick must be called; zero: never
 }
 
 // latestClusters returns ManagedClusters as they were last seen or written.
@@ -48,8 +48,8 @@ type latestClusters interface {
 	Latest(key types.NamespacedName) (*clusterv1.ManagedCluster, bool)
 }
 
-// entry is what is known of one cluster.
-type entry struct {
+// knownCluster is what is known of one cluster.
+type knownCluster struct {
 	presence presence
 	// registered is whether a watch event has shown a ManagedCluster.
 	registered bool
@@ -79,11 +79,11 @@ type entry struct {
 
 // neverRegistered reports whether the cluster never had a ManagedCluster. Whoever may connect makes as many of these as they like; of the
 // deleted ones, which stay known, there are as many as somebody has made and deleted.
-func (e *entry) neverRegistered() bool { return !e.registered && !e.removed }
+func (e *knownCluster) neverRegistered() bool { return !e.registered && !e.removed }
 
 func newClusterIndex(p policy, m *metrics, clusters latestClusters, works *works.Cache, add func(wire.ClusterName)) *clusterIndex {
 	return &clusterIndex{
-		policy: p, metrics: m, clusters: clusters, works: works, add: add, wake: make(chan struct{}, 1), entries: make(map[wire.ClusterName]*entry),
+		policy: p, metrics: m, clusters: clusters, works: works, add: add, wake: make(chan struct{}, 1), entries: make(map[wire.ClusterName]*knownCluster),
 	}
 }
 
@@ -96,7 +96,7 @@ func (x *clusterIndex) stored(name wire.ClusterName) *clusterv1.ManagedCluster {
 
 // enqueue has e reconciled. A cluster that is queued already, perhaps for after a backoff, is not
 // queued again: its reconcile covers all that happens until then. mu is held.
-func (x *clusterIndex) enqueue(name wire.ClusterName, e *entry) {
+func (x *clusterIndex) enqueue(name wire.ClusterName, e *knownCluster) {
 	if !e.queued {
 		e.queued = true
 		x.add(name)
@@ -159,7 +159,7 @@ func (x *clusterIndex) messageReceived(name wire.ClusterName, p *wire.Presence, 
 
 // addUnregistered adds an entry for a cluster that was not known. It reports false if its name
 // cannot be that of a ManagedCluster, or if there are too many of them. mu is held.
-func (x *clusterIndex) addUnregistered(name wire.ClusterName, now time.Time) (*entry, bool) {
+func (x *clusterIndex) addUnregistered(name wire.ClusterName, now time.Time) (*knownCluster, bool) {
 	if len(validation.IsDNS1123Label(string(name))) > 0 {
 		x.metrics.ignored.WithLabelValues("invalid_name").Inc()
 		return nil, false
@@ -168,7 +168,7 @@ func (x *clusterIndex) addUnregistered(name wire.ClusterName, now time.Time) (*e
 		x.metrics.ignored.WithLabelValues("too_many").Inc()
 		return nil, false
 	}
-	e := &entry{presence: presence{state: unseen}}
+	e := &knownCluster{presence: presence{state: unseen}}
 	x.entries[name] = e
 	x.unregistered++
 	x.schedule(now.Add(unregisteredTimeout))
@@ -177,7 +177,7 @@ func (x *clusterIndex) addUnregistered(name wire.ClusterName, now time.Time) (*e
 
 // presenceChanged queues a cluster if its ManagedCluster must show a change of presence, or if
 // force is true. mu is held.
-func (x *clusterIndex) presenceChanged(name wire.ClusterName, e *entry, before presence, force bool) {
+func (x *clusterIndex) presenceChanged(name wire.ClusterName, e *knownCluster, before presence, force bool) {
 	p := e.presence
 	if p.state != before.state {
 		x.metrics.changes.WithLabelValues(string(p.state)).Inc()
@@ -319,7 +319,7 @@ func (x *clusterIndex) clusterChanged(name wire.ClusterName, after *clusterv1.Ma
 	case !ok && after == nil && !x.policy.autoRegister:
 		return false
 	case !ok: // if it was deleted: it was the cluster of another hub, which is not to be accepted again
-		e = &entry{presence: presence{state: unseen}, touched: now}
+		e = &knownCluster{presence: presence{state: unseen}, touched: now}
 		x.entries[name] = e
 		x.unregistered++
 	}
@@ -388,7 +388,7 @@ func (x *clusterIndex) removed(name wire.ClusterName, now time.Time) {
 }
 
 // unregister notes that e has no ManagedCluster any more, and forgets what only one would show. mu is held.
-func (x *clusterIndex) unregister(e *entry) {
+func (x *clusterIndex) unregister(e *knownCluster) {
 	if e.neverRegistered() {
 		x.unregistered--
 	}

@@ -146,7 +146,7 @@ func TestTick(t *testing.T) {
 			t.Errorf("after %s: asked %v, next %v; want %d and %s", after, asked, next.Sub(start), wantAsked, wantNext)
 		}
 	}
-	state := func(quiet, loud state) {
+	state := func(quiet, loud presenceState) {
 		t.Helper()
 		if x.entries["quiet"].presence.state != quiet || x.entries["loud"].presence.state != loud {
 			t.Errorf("quiet is %s, loud is %s", x.entries["quiet"].presence.state, x.entries["loud"].presence.state)

@@ -90,7 +90,7 @@ func (x *clusterIndex) collectWorks(to chan<- prometheus.Metric, now time.Time) 
 // brake is engaged. It is one pass over them.
 func (x *clusterIndex) count() (states map[string]int, accepted int, brake float64) {
 	states = map[string]int{"unregistered": 0}
-	for _, s := range []state{unseen, present, ended, silent, missing, unvouched} {
+	for _, s := range []presenceState{unseen, present, ended, silent, missing, unvouched} {
 		states[string(s)] = 0
 	}
 	x.mu.Lock()

@@ -10,23 +10,23 @@ import (
 	"github.com/workwire/workwire/pkg/hub/internal/leadership"
 )
 
-// state is whether a cluster is present and, if it is not, how that is known. It is a metric label.
-type state string
+// presenceState is whether a cluster is present and, if it is not, how that is known. It is a metric label.
+type presenceState string
 
 const (
 	// unseen: the agent has never sent a message.
-	unseen  state = "unseen"
-	present state = "present"
+	unseen  presenceState = "unseen"
+	present presenceState = "present"
 	// ended: the agent has stopped, or its connection was lost. The broker or the agent has said
 	// so.
-	ended state = "disconnected"
+	ended presenceState = "disconnected"
 	// silent: the agent does not announce itself, and has sent no message for too long.
-	silent state = "silent"
+	silent presenceState = "silent"
 	// missing: the agent announces itself, but did not when it should have, as when the hub's own
 	// connection was restored.
-	missing state = "missing"
+	missing presenceState = "missing"
 	// unvouched: it was present when the hub's own connection was lost, longer than a minute ago.
-	unvouched state = "unvouched"
+	unvouched presenceState = "unvouched"
 )
 
 // limits are the times by which presence is decided.
@@ -68,7 +68,7 @@ func newLimits(keepAlive, silence, grace time.Duration) limits {
 // ended does not start again, and the end of a session before the last one says nothing. Of other
 // agents only messages are known.
 type presence struct {
-	state state
+	state presenceState
 	// session is the last one that started since the hub connected, endedSession the last one that ended.
 	session, endedSession string
 	// vouched is whether the agent is present because it announced itself, so that its end will be
@@ -173,7 +173,7 @@ func (p presence) expire(now time.Time) (_ presence, probe bool) {
 }
 
 // withState returns p in state s.
-func (p presence) withState(s state, now time.Time) presence {
+func (p presence) withState(s presenceState, now time.Time) presence {
 	if s == present && p.state != present {
 		p.since = now
 	}

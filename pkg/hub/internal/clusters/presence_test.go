@@ -72,7 +72,7 @@ func TestPresence(t *testing.T) {
 		name string
 		from presence
 		text string
-		want state
+		want presenceState
 		asks []string
 	}{
 		{name: "nothing", from: unheard, text: "connect; 1000", want: unseen, asks: []string{"ask 15"}},

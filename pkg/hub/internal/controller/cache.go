@@ -168,38 +168,38 @@ func (c *Cache[T]) AddEventHandler(changed func(before, after T)) (cache.Resourc
 	})
 }
 
-// state is an object of the informer as it was held, and its identity, which is cheap to read. Its zero
+// heldObject is an object of the informer as it was held, and its identity, which is cheap to read. Its zero
 // value is none.
-type state struct {
+type heldObject struct {
 	object  any
 	key     types.NamespacedName
 	version version
 }
 
-func (s *state) exists() bool { return s.object != nil }
+func (s *heldObject) exists() bool { return s.object != nil }
 
-// stateOf returns the state of an object that [Cache.hold] returned.
-func stateOf(object any) state {
+// heldObjectOf returns an object that [Cache.hold] returned.
+func heldObjectOf(object any) heldObject {
 	if last, ok := object.(cache.DeletedFinalStateUnknown); ok {
 		object = last.Obj
 	}
 	if h, ok := object.(identity); ok {
-		return state{object: object, key: h.Key(), version: version{uid: h.UID(), resourceVersion: h.ResourceVersion()}}
+		return heldObject{object: object, key: h.Key(), version: version{uid: h.UID(), resourceVersion: h.ResourceVersion()}}
 	}
 	m, err := meta.Accessor(object)
 	if err != nil {
-		return state{}
+		return heldObject{}
 	}
-	return state{object: object, key: KeyOf(m), version: versionOf(m)}
+	return heldObject{object: object, key: KeyOf(m), version: versionOf(m)}
 }
 
 // addIdentityHandler is [Cache.AddEventHandler] for what needs no more than identities: it reads no
 // object. Names must not be kept: see [Held].
-func (c *Cache[T]) addIdentityHandler(changed func(before, after state)) (cache.ResourceEventHandlerRegistration, error) {
+func (c *Cache[T]) addIdentityHandler(changed func(before, after heldObject)) (cache.ResourceEventHandlerRegistration, error) {
 	return c.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(object any) { changed(state{}, stateOf(object)) },
-		UpdateFunc: func(before, after any) { changed(stateOf(before), stateOf(after)) },
-		DeleteFunc: func(object any) { changed(stateOf(object), state{}) },
+		AddFunc:    func(object any) { changed(heldObject{}, heldObjectOf(object)) },
+		UpdateFunc: func(before, after any) { changed(heldObjectOf(before), heldObjectOf(after)) },
+		DeleteFunc: func(object any) { changed(heldObjectOf(object), heldObject{}) },
 	})
 }
 
@@ -252,7 +252,7 @@ func (c *Cache[T]) heldVersion(key types.NamespacedName) (version, bool) {
 	if !ok {
 		return version{}, false
 	}
-	held := stateOf(object)
+	held := heldObjectOf(object)
 	return held.version, held.exists()
 }
 
@@ -419,7 +419,7 @@ func (c *Cache[T]) sweep() {
 }
 
 // forget counts objects, and drops a write once the informer has caught up with it.
-func (c *Cache[T]) forget(before, after state) {
+func (c *Cache[T]) forget(before, after heldObject) {
 	seen := after
 	switch {
 	case !before.exists() && !after.exists():
@@ -440,7 +440,7 @@ func (c *Cache[T]) forget(before, after state) {
 
 // caughtUp reports whether the informer, which shows after in place of before, has seen w or what came
 // after it.
-func caughtUp[T Object](w write[T], before, after state) bool {
+func caughtUp[T Object](w write[T], before, after heldObject) bool {
 	if !after.exists() {
 		return w.object.GetUID() == before.version.uid
 	}
@@ -457,7 +457,7 @@ func caughtUp[T Object](w write[T], before, after state) bool {
 }
 
 // wentBack reports whether the informer shows an earlier version than before.
-func wentBack(before, after state) bool {
+func wentBack(before, after heldObject) bool {
 	order, err := resourceversion.CompareResourceVersion(before.version.resourceVersion, after.version.resourceVersion)
 	return err == nil && order > 0
 }

@@ -59,11 +59,11 @@ func see(t *testing.T, c *works, before, after *workv1.ManifestWork) {
 }
 
 // stateOfWork returns the state of a work, none for nil.
-func stateOfWork(w *workv1.ManifestWork) state {
+func stateOfWork(w *workv1.ManifestWork) heldObject {
 	if w == nil {
-		return state{}
+		return heldObject{}
 	}
-	return stateOf(w)
+	return heldObjectOf(w)
 }
 
 func work(uid, version string) *workv1.ManifestWork {
@@ -257,20 +257,20 @@ func TestIdentitiesReadNoObject(t *testing.T) {
 		t.Fatalf("a work is held as %T", object)
 	}
 	if allocated := testing.AllocsPerRun(100, func() {
-		s := stateOf(object)
-		c.forget(state{}, s)
-		tr.changed(state{}, s)
+		s := heldObjectOf(object)
+		c.forget(heldObject{}, s)
+		tr.changed(heldObject{}, s)
 		c.forget(s, s)
 		tr.changed(s, s)
-		c.forget(s, state{})
+		c.forget(s, heldObject{})
 	}); allocated > 0 {
 		t.Errorf("%v allocations for the events of a work that nobody has written", allocated)
 	}
-	c.forget(state{}, stateOf(object))
+	c.forget(heldObject{}, heldObjectOf(object))
 	if c.Len() != 1 {
 		t.Errorf("%d works", c.Len())
 	}
-	c.forget(stateOf(cache.DeletedFinalStateUnknown{Key: "c/w", Obj: object}), state{})
+	c.forget(heldObjectOf(cache.DeletedFinalStateUnknown{Key: "c/w", Obj: object}), heldObject{})
 	if c.Len() != 0 {
 		t.Errorf("%d works after the deletion", c.Len())
 	}

@@ -235,7 +235,7 @@ func (t *tracker[T]) lacks(key types.NamespacedName) (bool, error) {
 }
 
 // changed handles an event of the cache.
-func (t *tracker[T]) changed(before, after state) {
+func (t *tracker[T]) changed(before, after heldObject) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	key := after.key

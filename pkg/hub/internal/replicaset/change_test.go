@@ -211,7 +211,7 @@ func TestSameSpec(t *testing.T) {
 // TestRequeueAfter checks when a set is reconciled again without a change. The cache of works is
 // tested in package controller.
 func TestRequeueAfter(t *testing.T) {
-	s := &state{failures: make(map[types.NamespacedName]failure)}
+	s := &setMemory{failures: make(map[types.NamespacedName]failure)}
 	check := func(step string, requeueAt time.Time, want time.Duration) {
 		t.Helper()
 		if got := s.requeueAfter(requeueAt, start); got != want {

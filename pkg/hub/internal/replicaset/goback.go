@@ -31,7 +31,7 @@ func revisionsOf(set *workv1alpha1.ManifestWorkReplicaSet, hash string) rollout.
 
 // servedSet returns set with the template that clusters receive: that of the revision served, or with 0 its own. missing
 // says why the revision cannot be served.
-func (c *Controller) servedSet(ctx context.Context, set *workv1alpha1.ManifestWorkReplicaSet, served int64, s *state) (
+func (c *Controller) servedSet(ctx context.Context, set *workv1alpha1.ManifestWorkReplicaSet, served int64, s *setMemory) (
 	_ *workv1alpha1.ManifestWorkReplicaSet, missing string, err error,
 ) {
 	if served == 0 {
@@ -80,7 +80,7 @@ func (c *Controller) revision(ctx context.Context, set *workv1alpha1.ManifestWor
 
 // storeRevisions writes what has changed of the revisions of a set to its annotations. A set goes back only to a
 // revision that can be served: one that cannot is proven no more.
-func (c *Controller) storeRevisions(ctx context.Context, set *workv1alpha1.ManifestWorkReplicaSet, before, after rollout.Revisions, s *state) error {
+func (c *Controller) storeRevisions(ctx context.Context, set *workv1alpha1.ManifestWorkReplicaSet, before, after rollout.Revisions, s *setMemory) error {
 	if before == after {
 		return nil
 	}

@@ -37,7 +37,7 @@ const noDefinitionRetry = 10 * time.Minute
 // storeRevision stores the template of set as a revision if the set does not say that this is done,
 // and returns the set as it is afterwards. A failure does not stop the rollout: it is reported and
 // retried.
-func (c *Controller) storeRevision(ctx context.Context, set *workv1alpha1.ManifestWorkReplicaSet, s *state, now time.Time) *workv1alpha1.ManifestWorkReplicaSet {
+func (c *Controller) storeRevision(ctx context.Context, set *workv1alpha1.ManifestWorkReplicaSet, s *setMemory, now time.Time) *workv1alpha1.ManifestWorkReplicaSet {
 	h := &s.history
 	limit, valid := revisions.Limit(set.Annotations)
 	if h.hash == "" || h.generation != set.Generation {

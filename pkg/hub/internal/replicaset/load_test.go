@@ -46,11 +46,11 @@ func TestBursts(t *testing.T) {
 	kit.Eventually(t, "140 changes reconcile one set", func() error {
 		e.reportApplied("set", e.clusters, "Progressing=True")
 		e.awaitSummary(20)
-		r.forget(key) // a reconcile creates the state again
+		r.forget(key) // a reconcile remembers it again
 		e.burst(r)
 		r.Controller.mu.Lock()
 		defer r.Controller.mu.Unlock()
-		if r.states[key] != nil {
+		if r.memories[key] != nil {
 			return errors.New("the other set was reconciled too")
 		}
 		return nil

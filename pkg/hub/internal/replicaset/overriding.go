@@ -88,7 +88,7 @@ func (c *Controller) versionsOf(set types.NamespacedName) ([]overrideVersion, []
 
 // override brings the renderings of a set up to date, nil if it has no WorkOverrides. If they are not ready, nothing can be
 // decided yet: try again after a time or, if it is 0, when the set is queued because its values have been read.
-func (c *Controller) override(set *workv1alpha1.ManifestWorkReplicaSet, served int64, placements []placement, s *state) (again time.Duration, ready bool) {
+func (c *Controller) override(set *workv1alpha1.ManifestWorkReplicaSet, served int64, placements []placement, s *setMemory) (again time.Duration, ready bool) {
 	versions, list := c.versionsOf(controller.KeyOf(set))
 	if len(list) == 0 {
 		c.dropOverriding(set, s)
@@ -121,7 +121,7 @@ func (c *Controller) useValues(set *workv1alpha1.ManifestWorkReplicaSet, referen
 }
 
 // dropOverriding forgets the overrides of a set.
-func (c *Controller) dropOverriding(set *workv1alpha1.ManifestWorkReplicaSet, s *state) {
+func (c *Controller) dropOverriding(set *workv1alpha1.ManifestWorkReplicaSet, s *setMemory) {
 	if s.overriding != nil && len(s.overriding.references) > 0 {
 		c.useValues(set, nil)
 	}
@@ -314,7 +314,7 @@ func (c *Controller) overrideChanged(before, after *workwirev1alpha1.WorkOverrid
 }
 
 // overriddenOtherwise reports whether the WorkOverrides of a set are no longer those of its last decision.
-func (c *Controller) overriddenOtherwise(set *workv1alpha1.ManifestWorkReplicaSet, s *state) bool {
+func (c *Controller) overriddenOtherwise(set *workv1alpha1.ManifestWorkReplicaSet, s *setMemory) bool {
 	versions, _ := c.versionsOf(controller.KeyOf(set))
 	var decided []overrideVersion
 	if s.overriding != nil {

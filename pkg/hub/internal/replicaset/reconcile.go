@@ -31,10 +31,10 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (r
 		c.forget(key)
 		return 0, nil
 	}
-	s, now := c.stateOf(key), c.cfg.Now()
+	s, now := c.memoryOf(key), c.cfg.Now()
 	if s.uid != set.UID { // no reconcile saw that the former set of this name was gone
 		c.forget(key)
-		s = c.stateOf(key)
+		s = c.memoryOf(key)
 		s.uid = set.UID
 	}
 	if set.DeletionTimestamp != nil {
@@ -80,7 +80,7 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (r
 
 // requeueAfter returns the time until requeueAt, until a failed write is due, or until the works
 // created last are no longer assumed to exist, whichever is first; 0 means never.
-func (s *state) requeueAfter(requeueAt, now time.Time) time.Duration {
+func (s *setMemory) requeueAfter(requeueAt, now time.Time) time.Duration {
 	for _, f := range s.failures {
 		requeueAt = rollout.Earlier(requeueAt, f.retryAt)
 	}
@@ -215,7 +215,7 @@ func sameStatus(stored, wanted *workv1alpha1.ManifestWorkReplicaSetStatus) bool 
 
 // finalize deletes the works of a set that is being deleted and removes its finalizer: at once, or
 // when the works are gone, as the policy of the set says.
-func (c *Controller) finalize(ctx context.Context, set *workv1alpha1.ManifestWorkReplicaSet, s *state, now time.Time) (requeueAfter time.Duration, err error) {
+func (c *Controller) finalize(ctx context.Context, set *workv1alpha1.ManifestWorkReplicaSet, s *setMemory, now time.Time) (requeueAfter time.Duration, err error) {
 	patch := kube.RemoveFinalizerPatch(set, workv1alpha1.ManifestWorkReplicaSetFinalizer)
 	if patch == nil {
 		return 0, nil // others hold the set

@@ -142,7 +142,7 @@ type edit struct {
 
 // edited notes the generations of a set and of its placements, and reports whether one of them was
 // created or has changed within editWindow.
-func (s *state) edited(set *workv1alpha1.ManifestWorkReplicaSet, placements []placement, now time.Time) (asked bool) {
+func (s *setMemory) edited(set *workv1alpha1.ManifestWorkReplicaSet, placements []placement, now time.Time) (asked bool) {
 	before := s.edits
 	s.edits = make(map[string]edit, len(placements)+1)
 	note := func(key string, object metav1.Object) {

@@ -316,7 +316,7 @@ func TestEdited(t *testing.T) {
 	object, _ := placementOf("p")
 	object.UID, object.Generation, object.CreationTimestamp = "p1", 1, set.CreationTimestamp
 	placements := []placement{{ref: &set.Spec.PlacementRefs[0], object: object}}
-	s, now := &state{}, start
+	s, now := &setMemory{}, start
 	check := func(step string, want bool) {
 		t.Helper()
 		if got := s.edited(set, placements, now); got != want {
@@ -341,7 +341,7 @@ func TestEdited(t *testing.T) {
 	check("it is gone", false)
 	object.CreationTimestamp = metav1.NewTime(now)
 	placements[0].object = object
-	s = &state{}
+	s = &setMemory{}
 	check("a new hub, a new placement", true)
 }
 

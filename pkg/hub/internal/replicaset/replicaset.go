@@ -83,8 +83,8 @@ type Controller struct {
 	clock      *walltime.Clock // of the times that are stored
 	writers    *pace.Lane      // limits the works that are written at a time
 
-	mu     sync.Mutex
-	states map[types.NamespacedName]*state // guarded by mu; only the reconcile of a set uses its state
+	mu       sync.Mutex
+	memories map[types.NamespacedName]*setMemory // guarded by mu; only the reconcile of a set uses its own
 }
 
 // New returns a controller. It does no I/O and starts nothing. It reports every fault of cfg, and
@@ -94,7 +94,7 @@ func New(cfg Config) (*Controller, error) {
 		return nil, fmt.Errorf("replicaset: %w", err)
 	}
 	c := &Controller{
-		cfg: cfg, clock: walltime.New(), metrics: newMetrics(), writers: cmp.Or(cfg.Pace, &pace.Gate{}).NewLane(cfg.Workers), states: make(map[types.NamespacedName]*state),
+		cfg: cfg, clock: walltime.New(), metrics: newMetrics(), writers: cmp.Or(cfg.Pace, &pace.Gate{}).NewLane(cfg.Workers), memories: make(map[types.NamespacedName]*setMemory),
 		sets: cfg.Informers.ManifestWorkReplicaSets(), placements: cfg.Informers.Placements(),
 		decisions: cfg.Informers.PlacementDecisions(), clusters: cfg.Informers.ManagedClusters(),
 	}
@@ -141,9 +141,9 @@ func (cfg *Config) validate() error {
 	return err
 }
 
-// state is what the controller remembers of a set between two reconciles. It can be lost at any
+// setMemory is what the controller remembers of a set between two reconciles. It can be lost at any
 // time.
-type state struct {
+type setMemory struct {
 	uid             types.UID                        // of the set
 	failures        map[types.NamespacedName]failure // by work, the writes that failed
 	createdUntil    time.Time                        // when works that the informer does not show are no longer assumed to exist
@@ -163,24 +163,24 @@ type failure struct {
 	err      error
 }
 
-// stateOf returns the state of a set.
-func (c *Controller) stateOf(set types.NamespacedName) *state {
+// memoryOf returns what is remembered of a set.
+func (c *Controller) memoryOf(set types.NamespacedName) *setMemory {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s := c.states[set]
+	s := c.memories[set]
 	if s == nil {
-		s = &state{failures: make(map[types.NamespacedName]failure)}
-		c.states[set] = s
+		s = &setMemory{failures: make(map[types.NamespacedName]failure)}
+		c.memories[set] = s
 	}
 	return s
 }
 
-// forget drops the state of a deleted set.
+// forget drops what is remembered of a deleted set.
 func (c *Controller) forget(set types.NamespacedName) {
-	s := c.stateOf(set)
+	s := c.memoryOf(set)
 	c.metrics.setGauges(&s.counted, gaugeValues{})
 	c.values.Use(set, nil)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.states, set)
+	delete(c.memories, set)
 }

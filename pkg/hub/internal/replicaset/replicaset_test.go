@@ -364,11 +364,11 @@ func TestDeletion(t *testing.T) {
 			if len(lists) != 1 {
 				t.Errorf("works were listed %d times, want once", len(lists))
 			}
-			kit.Eventually(t, "the state is dropped", func() error {
+			kit.Eventually(t, "what is remembered of it is dropped", func() error {
 				r.Controller.mu.Lock()
 				defer r.Controller.mu.Unlock()
-				if n := len(r.states); n > 0 {
-					return fmt.Errorf("%d states are left", n)
+				if n := len(r.memories); n > 0 {
+					return fmt.Errorf("%d sets are remembered", n)
 				}
 				return nil
 			})
@@ -658,7 +658,7 @@ func TestFinalizeListsWorks(t *testing.T) {
 			t.Helper()
 			current, err := e.getSet(set.Name)
 			kit.NoError(t, err)
-			_, err = c.finalize(t.Context(), current, c.stateOf(controller.KeyOf(current)), start)
+			_, err = c.finalize(t.Context(), current, c.memoryOf(controller.KeyOf(current)), start)
 			if current, getErr := e.getSet(set.Name); getErr == nil {
 				left = current.Finalizers
 			}

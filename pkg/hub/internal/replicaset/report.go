@@ -18,7 +18,7 @@ func (c *Controller) event(set *workv1alpha1.ManifestWorkReplicaSet, kind, reaso
 
 // report reports in events, logs and metrics what the plan changes in the status of set. Since the
 // status is stored, nothing is reported again after a restart.
-func (c *Controller) report(set *workv1alpha1.ManifestWorkReplicaSet, p *plan, s *state) {
+func (c *Controller) report(set *workv1alpha1.ManifestWorkReplicaSet, p *plan, s *setMemory) {
 	c.metrics.setGauges(&s.counted, gaugesOf(p))
 	log := c.cfg.Logger.With("set", set.Name, "namespace", set.Namespace)
 	changed := func(kind string) *metav1.Condition {
@@ -101,7 +101,7 @@ func (c *Controller) reportStop(set *workv1alpha1.ManifestWorkReplicaSet, p *pla
 
 // reportGroups reports decision groups that have succeeded since the last reconcile, for placements
 // with several groups.
-func (c *Controller) reportGroups(set *workv1alpha1.ManifestWorkReplicaSet, p *plan, s *state) {
+func (c *Controller) reportGroups(set *workv1alpha1.ManifestWorkReplicaSet, p *plan, s *setMemory) {
 	before := s.succeededGroups
 	s.succeededGroups = make(map[string]int, len(p.rollouts))
 	for _, r := range p.rollouts {

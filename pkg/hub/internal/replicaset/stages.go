@@ -82,7 +82,7 @@ func (c *Controller) planOf(set *workv1alpha1.ManifestWorkReplicaSet) (*workwire
 }
 
 // stage brings the staging of a set up to date, nil if the set names no RolloutPlan.
-func (c *Controller) stage(set *workv1alpha1.ManifestWorkReplicaSet, s *state) {
+func (c *Controller) stage(set *workv1alpha1.ManifestWorkReplicaSet, s *setMemory) {
 	object, version := c.planOf(set)
 	if version.name == "" {
 		s.staging = nil
@@ -117,7 +117,7 @@ func newStaging(version planVersion, object *workwirev1alpha1.RolloutPlan, teste
 
 // stagedOtherwise reports whether the RolloutPlan of a set is no longer that of its last decision, or clusters must not
 // start any more.
-func (c *Controller) stagedOtherwise(set *workv1alpha1.ManifestWorkReplicaSet, s *state) bool {
+func (c *Controller) stagedOtherwise(set *workv1alpha1.ManifestWorkReplicaSet, s *setMemory) bool {
 	_, version := c.planOf(set)
 	if s.staging == nil {
 		return version.name != ""
@@ -341,7 +341,7 @@ func stageLine(s rollout.StageStatus, held string) string {
 }
 
 // reportApprovals reports the approvals that the plan acts on. While no work can be written, plans act on the same ones again.
-func (c *Controller) reportApprovals(set *workv1alpha1.ManifestWorkReplicaSet, p *plan, s *state) {
+func (c *Controller) reportApprovals(set *workv1alpha1.ManifestWorkReplicaSet, p *plan, s *setMemory) {
 	log := c.cfg.Logger.With("set", set.Name, "namespace", set.Namespace)
 	for _, a := range p.acted {
 		if slices.Contains(s.acted, a) {

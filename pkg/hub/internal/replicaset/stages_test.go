@@ -544,7 +544,7 @@ func TestWritingEndsWithTheWindow(t *testing.T) {
 	now := start
 	c := &Controller{cfg: Config{Now: func() time.Time { return now }}}
 	set := newSet("p")
-	s := &state{staging: &staging{openUntil: now.Add(time.Minute)}}
+	s := &setMemory{staging: &staging{openUntil: now.Add(time.Minute)}}
 	if c.stagedOtherwise(set, s) {
 		t.Error("the window is open")
 	}

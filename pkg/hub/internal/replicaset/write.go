@@ -36,7 +36,7 @@ var errOutdated = errors.New("the work has changed")
 // number of changes that must be retried. A change that failed before is not retried before its
 // backoff has passed. Nothing more is written once somebody has changed or paused the set: the changes were decided for it as it was,
 // and it is queued again.
-func (c *Controller) writeAll(ctx context.Context, set *workv1alpha1.ManifestWorkReplicaSet, changes []change, s *state) (failed int) {
+func (c *Controller) writeAll(ctx context.Context, set *workv1alpha1.ManifestWorkReplicaSet, changes []change, s *setMemory) (failed int) {
 	now := c.cfg.Now()
 	due := s.due(changes, now)
 	errs := c.writeParallel(ctx, workv1alpha1.WorkLabel(controller.KeyOf(set)), due, func() bool {
@@ -71,7 +71,7 @@ func (c *Controller) writeAll(ctx context.Context, set *workv1alpha1.ManifestWor
 }
 
 // unwritten says which works could not be written, and why the first of them; empty if there are none.
-func (s *state) unwritten() string {
+func (s *setMemory) unwritten() string {
 	var clusters []string
 	var first error
 	for _, key := range slices.SortedFunc(maps.Keys(s.failures), func(a, b types.NamespacedName) int { return strings.Compare(a.String(), b.String()) }) {
@@ -86,7 +86,7 @@ func (s *state) unwritten() string {
 }
 
 // fail records a failed write of a work and reports whether it is the first.
-func (s *state) fail(work types.NamespacedName, err error, now time.Time) bool {
+func (s *setMemory) fail(work types.NamespacedName, err error, now time.Time) bool {
 	f := s.failures[work]
 	f.err = err
 	f.retryAt = now.Add(min(retryBackoff<<min(f.attempts, 20), retryBackoffMax))
@@ -96,7 +96,7 @@ func (s *state) fail(work types.NamespacedName, err error, now time.Time) bool {
 }
 
 // due returns the changes whose backoff has passed, and forgets the failures of other works.
-func (s *state) due(changes []change, now time.Time) []change {
+func (s *setMemory) due(changes []change, now time.Time) []change {
 	wanted := sets.New[types.NamespacedName]()
 	var due []change
 	for _, change := range changes {

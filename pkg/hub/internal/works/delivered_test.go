@@ -170,8 +170,8 @@ func TestAnswerIsAcknowledgement(t *testing.T) {
 			workv1.DeliveryStatus{Generation: 2}, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			e := &entry{times: c.times}
-			controller := &Controller{entries: map[types.UID]*entry{"u": e}}
+			e := &pendingWork{times: c.times}
+			controller := &Controller{entries: map[types.UID]*pendingWork{"u": e}}
 			work := &workv1.ManifestWork{ObjectMeta: metav1.ObjectMeta{UID: "u", Generation: 2, DeletionTimestamp: c.deletion}}
 			work.Status.Delivery = &workv1.DeliveryStatus{Generation: 1}
 			status, _ := controller.answer(work, &c.status)

@@ -21,8 +21,8 @@ import (
 // connection.
 const connectGrace = 10 * time.Second
 
-// entry is what is known of a pending work.
-type entry struct {
+// pendingWork is what is known of a pending work.
+type pendingWork struct {
 	cluster   wire.ClusterName
 	times     workv1.DeliveryStatus
 	published *delivery.Publication // the last one that has ended
@@ -30,7 +30,7 @@ type entry struct {
 }
 
 // acknowledged notes when the broker had taken what was published last. It says so, or an answer of the agent does: the first one counts.
-func (e *entry) acknowledged(at time.Time) {
+func (e *pendingWork) acknowledged(at time.Time) {
 	if e.times.PublishedTime != nil && e.times.AcknowledgedTime == nil {
 		e.times.AcknowledgedTime = new(metav1.NewMicroTime(at))
 	}
@@ -55,7 +55,7 @@ func (c *Controller) trackWork(before, after *workv1.ManifestWork) {
 
 // track has the entry of a pending work. found: the work was there when the hub started, so that
 // nobody knows when its spec was accepted. mu is held.
-func (c *Controller) track(work *workv1.ManifestWork, found bool) *entry {
+func (c *Controller) track(work *workv1.ManifestWork, found bool) *pendingWork {
 	e, ok := c.entries[work.UID]
 	if ok && e.times.Generation == work.Generation {
 		if e.due.IsZero() {
@@ -63,7 +63,7 @@ func (c *Controller) track(work *workv1.ManifestWork, found bool) *entry {
 		}
 		return e
 	}
-	e = &entry{cluster: wire.ClusterName(work.Namespace), times: workv1.DeliveryStatus{Generation: work.Generation}}
+	e = &pendingWork{cluster: wire.ClusterName(work.Namespace), times: workv1.DeliveryStatus{Generation: work.Generation}}
 	if !found {
 		now := metav1.NowMicro()
 		e.times.AcceptedTime = &now
@@ -78,7 +78,7 @@ func (c *Controller) track(work *workv1.ManifestWork, found bool) *entry {
 }
 
 // schedule has e looked at after the delay. mu is held.
-func (c *Controller) schedule(uid types.UID, e *entry) {
+func (c *Controller) schedule(uid types.UID, e *pendingWork) {
 	e.due = time.Now().Add(c.cfg.PendingDelay)
 	c.pending.AddAfter(uid, c.cfg.PendingDelay)
 }

@@ -110,7 +110,7 @@ type Controller struct {
 	started      time.Time                                   // guarded by mu: when Run was called
 	wasConnected bool                                        // guarded by mu
 	connected    bool                                        // guarded by mu
-	entries      map[types.UID]*entry                        // guarded by mu: the pending works
+	entries      map[types.UID]*pendingWork                  // guarded by mu: the pending works
 	clusters     map[wire.ClusterName]map[types.UID]struct{} // guarded by mu: the works of entries
 }
 
@@ -125,7 +125,7 @@ func New(cfg Config) (*Controller, error) {
 	cfg.PendingDelay, cfg.Logger = cmp.Or(cfg.PendingDelay, DefaultPendingDelay), cmp.Or(cfg.Logger, slog.Default())
 	c := &Controller{
 		cfg: cfg, limiter: newWriteLimiter(), statuses: cmp.Or(cfg.Pace, &pace.Gate{}).NewLane(cfg.Workers), hops: newHops(),
-		entries: make(map[types.UID]*entry), clusters: make(map[wire.ClusterName]map[types.UID]struct{}),
+		entries: make(map[types.UID]*pendingWork), clusters: make(map[wire.ClusterName]map[types.UID]struct{}),
 		added: controller.NewCounter("finalizers_added_total",
 			"Attempts to add the finalizer to a ManifestWork, by result: ok, gone (the work), conflict or failed (both are retried).", "result"),
 		removed: controller.NewCounter("finalizers_removed_total",

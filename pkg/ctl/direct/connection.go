@@ -27,8 +27,8 @@ func SourceOf(topics wire.Topics) (wire.SourceID, wire.SourceTopics, error) {
 	return source, of, err
 }
 
-// session is a connection to the broker as a source.
-type session struct {
+// connection is one to the broker as a source.
+type connection struct {
 	keys     *sourcekeys.Keys
 	verifier *verifier
 	source   wire.SourceID
@@ -37,7 +37,7 @@ type session struct {
 }
 
 // connect connects s, and has received called with each event.
-func (s *session) connect(ctx context.Context, broker config.Config, received func(mqtt.Received)) (err error) {
+func (s *connection) connect(ctx context.Context, broker config.Config, received func(mqtt.Received)) (err error) {
 	if s.source, s.topics, err = SourceOf(broker.Topics); err != nil {
 		return err
 	}
@@ -48,7 +48,7 @@ func (s *session) connect(ctx context.Context, broker config.Config, received fu
 }
 
 // subscribe subscribes to a filter. Of a shared subscription, it would take statuses from another member of the group.
-func (s *session) subscribe(ctx context.Context, filter string) error {
+func (s *connection) subscribe(ctx context.Context, filter string) error {
 	if err := s.conn.Subscribe(ctx, wire.Unshared(filter), 1); err != nil {
 		return advised(err)
 	}
@@ -57,7 +57,7 @@ func (s *session) subscribe(ctx context.Context, filter string) error {
 
 // publish publishes m to a cluster, sealed and signed as there are keys. Its error is a [*sealing.NoKeyError] if the cluster must not get it
 // in clear.
-func (s *session) publish(ctx context.Context, cluster wire.ClusterName, m wire.Message) (heard bool, err error) {
+func (s *connection) publish(ctx context.Context, cluster wire.ClusterName, m wire.Message) (heard bool, err error) {
 	topic, err := s.topics.Specs(cluster)
 	if err != nil {
 		return false, err
@@ -76,12 +76,12 @@ func (s *session) publish(ctx context.Context, cluster wire.ClusterName, m wire.
 }
 
 // ended reports whether err says that nothing more can be sent.
-func (s *session) ended(ctx context.Context, err error) bool {
+func (s *connection) ended(ctx context.Context, err error) bool {
 	return err != nil && (ctx.Err() != nil || s.conn.Err() != nil)
 }
 
 // lost returns the error of a connection that has ended.
-func (s *session) lost() error {
+func (s *connection) lost() error {
 	return advised(fmt.Errorf("the connection to the broker was lost: %w", s.conn.Err()))
 }
 
