@@ -348,7 +348,7 @@ func (w *World) clusterDifferences(c *cluster, works []workv1.ManifestWork, obje
 			found = append(found, fmt.Sprintf("ConfigMap %s of %s is left over", name, c.name))
 		}
 	}
-	return found
+	return append(found, w.ownerDifferences(c, works, have)...)
 }
 
 // workDifferences returns what is wrong with the status of a work. If it has yielded an object, it must say that it conflicts
