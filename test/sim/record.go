@@ -14,7 +14,7 @@ import (
 
 // record follows the writes to all API servers, and finds what must never be, whatever fails:
 //
-//   - an agent deletes an object that its work has declared without a break,
+//   - an agent deletes an object that its work has declared without a break, or for longer than patience since,
 //   - an agent writes an older declaration of an object over a newer one (where specs are signed: without, a broker that
 //     delivers an old spec again, of a work that was deleted since, has it applied until the next digest),
 //   - an agent writes an object that is ReadOnly, changes one that is CreateOnly, or takes one from somebody else that is
@@ -44,8 +44,18 @@ type record struct {
 
 // declaration is what the works of a cluster say of an object.
 type declaration struct {
-	now   bool // some work declares it, or the last that did has left it
-	ended bool // since it was first declared, there was a time when neither was so
+	now   bool      // some work declares it, or the last that did has left it
+	since time.Time // since when that is so again, after a time when it was not or was rewound; zero: it was so since it was first declared
+}
+
+// patience is how long it takes at most until all have learned what is declared again, or that something is as it was before.
+const patience = 5 * time.Minute
+
+// again notes that some work declares the object.
+func (d *declaration) again() {
+	if !d.now {
+		d.now, d.since = true, time.Now()
+	}
 }
 
 func newRecord(v *violations, signed bool) *record {
@@ -92,7 +102,7 @@ func (r *record) hubWrite(w kubeapi.Write) {
 		case work != nil && orphans(work, name):
 			r.orphaned[object] = true
 		default:
-			r.declared[object].now, r.declared[object].ended = false, true
+			r.declared[object].now = false
 		}
 	}
 	// An agent that hears of this generation alone does not know that one before has left an object. And a work that takes the name of one
@@ -105,19 +115,18 @@ func (r *record) hubWrite(w kubeapi.Write) {
 			case orphans(work, object[strings.Index(object, "/")+1:]):
 				r.orphaned[object] = true // likewise, that one before has not
 			default:
-				d.now, d.ended = false, true
+				d.now = false
 			}
 		}
 	}
 	for object, i := range after {
 		r.wishes[object+"/"+i.value] = i
 		r.orphaned[object] = r.orphaned[object] || i.orphaned
-		d := r.declared[object]
-		if d == nil {
-			d = &declaration{}
-			r.declared[object] = d
+		if d := r.declared[object]; d != nil {
+			d.again()
+		} else {
+			r.declared[object] = &declaration{now: true}
 		}
-		d.now = true
 	}
 	if w.After == nil && w.User != kubeapi.RestoredBy && !r.restored[string(w.Before.GetUID())] && !r.restored[w.Before.GetNamespace()+"/"+w.Before.GetName()] {
 		cluster := w.Before.GetNamespace()
@@ -186,10 +195,10 @@ func (r *record) written(object string, w kubeapi.Write) {
 func (r *record) rewound(cluster string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.until[cluster] = time.Now().Add(5 * time.Minute)
+	r.until[cluster] = time.Now().Add(patience)
 	for object, d := range r.declared {
 		if strings.HasPrefix(object, cluster+"/") {
-			d.ended = true
+			d.since = time.Now()
 		}
 	}
 }
@@ -223,7 +232,7 @@ func (r *record) clusterWrite(cluster string, w kubeapi.Write) {
 	}
 	name := w.Before.GetName()
 	delete(r.objects[cluster], name)
-	if d := r.declared[object]; w.User != "people" && w.User != kubeapi.RestoredBy && (d == nil || d.now && !d.ended) {
+	if d := r.declared[object]; w.User != "people" && w.User != kubeapi.RestoredBy && (d == nil || d.now && time.Since(d.since) > patience) {
 		user := w.User
 		if user == "" {
 			user = "the garbage collector"
