@@ -46,6 +46,7 @@ func (w *World) newReplicas() *replicas {
 		w.trace.write(sourceProgram, c)
 		w.record.hubWrite(c)
 		w.undone.hubWrite(c)
+		w.holds.hubWrite(c)
 	})}
 	for n := range ownWorks {
 		r.names = append(r.names, "work"+strconv.Itoa(w.o.Works+n))

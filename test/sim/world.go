@@ -127,6 +127,7 @@ type World struct {
 	violations violations
 	record     *record
 	undone     *undone
+	holds      *holds
 	webhook    webhook
 	forger     *forger // nil: nobody signs
 	backups    map[*kubeapi.Server]*kubeapi.Backup
@@ -194,6 +195,7 @@ func New(o Options) *World {
 	network := &random{seed: o.Seed}
 	w.flaky.random, w.liar, w.violations.trace = network, &liar{random: network}, w.trace
 	w.record, w.undone = newRecord(&w.violations, o.Keys != ""), newUndone(&w.violations, o.Keys != "")
+	w.holds = newHolds(&w.violations)
 	w.term, w.holders = &term{violations: &w.violations}, &holders{violations: &w.violations, hubs: map[string]string{}}
 	w.hubAPI.Observe(func(c kubeapi.Write) {
 		w.trace.write("hub", c)
@@ -201,6 +203,7 @@ func New(o Options) *World {
 		w.undone.hubWrite(c)
 		w.term.hubWrite(c)
 		w.holders.hubWrite(c)
+		w.holds.hubWrite(c)
 	})
 	w.people = versioned.NewForConfigOrDie(w.config("people", w.hubAPI.Via(kubeapi.Faults{})))
 	for i := range o.Clusters {
@@ -209,6 +212,7 @@ func New(o Options) *World {
 			w.trace.write(string(c.name), change)
 			w.record.clusterWrite(string(c.name), change)
 			w.undone.clusterWrite(string(c.name), change)
+			w.holds.clusterWrite(string(c.name), change)
 			w.watchForged(string(c.name), change)
 		})
 		people := w.config("people", c.api.Via(kubeapi.Faults{}))
