@@ -104,7 +104,9 @@ func (in *worksListed) apply(d *core, now time.Time) {
 		l.answer = l.decide(in.partial, in.hashed)
 		k := workKey{uid: l.uid, cluster: in.cluster}
 		if w := d.works[k]; w != nil && l.have.UID != "" {
-			w.recorded = l.have.Generation == 0 && isHeld(&l.have, in.partial)
+			if w.recorded = l.have.Generation == 0 && isHeld(&l.have, in.partial); w.recorded && w.said == saidNothing {
+				w.confirmed = 0 // it has lost what it held since
+			}
 			if in.partial {
 				w.agentHoldsInstead(&l.have)
 				w.asksWhole(&l.have, now)

@@ -171,6 +171,32 @@ func TestDeletionWaitsForTheLastSpec(t *testing.T) {
 	}
 }
 
+// TestLastSpecForARestartedAgent: an agent that has listed a work as deleted may restart before it has written down what is to stay. When it
+// then knows the work from its AppliedManifestWork alone, the last spec is sent again before the deletion.
+func TestLastSpecForARestartedAgent(t *testing.T) {
+	withHarness(t, remembering(), func(b *harness) {
+		a := b.agent("cluster1", func(c *wirekit.AgentConfig) { c.Silent = true })
+		b.start()
+		uid := b.store.put(newWork("cluster1", "w")).UID
+		b.holds(a, uid, 1)
+		b.store.change(uid, func(w *workv1.ManifestWork) {
+			bump(w)
+			w.Spec.DeleteOption = &workv1.DeleteOption{PropagationPolicy: workv1.DeletePropagationPolicyTypeOrphan}
+			doom(w)
+		})
+		synctest.Wait()
+		before := len(b.published(uid, 3))
+		for _, generation := range []wire.Generation{3, 0} {
+			b.send("cluster1", &wire.SpecResync{Source: "hub1", Cluster: "cluster1", Agent: "cluster1-agent", Versions: []wire.SpecVersion{{UID: uid, Generation: generation}}})
+			synctest.Wait()
+		}
+		specs := b.published(uid, before+3)[before:]
+		if !specs[0].IsDeletion() || specs[1].IsDeletion() || specs[1].Generation != 2 || !specs[2].IsDeletion() {
+			t.Errorf("the requests were answered by %+v, %+v, %+v", specs[0], specs[1], specs[2])
+		}
+	})
+}
+
 // TestNoSpecForANewCluster: a deletion that waits for the last spec, which exceeds the limit, ends once the cluster is installed again: its agent says that it
 // does not hold the work, so an earlier spec cannot have it delete what is to stay.
 func TestNoSpecForANewCluster(t *testing.T) {
