@@ -27,9 +27,10 @@ func (w *World) ownerDifferences(c *cluster, works []workv1.ManifestWork, object
 	for i := range all.Items {
 		name := all.Items[i].Spec.ManifestWorkName
 		applied[name] = &all.Items[i]
-		if declaring[name] == nil && !(c.restored && slices.Contains(w.sources.names, name)) { // as in clusterDifferences
-			found = append(found, fmt.Sprintf("the AppliedManifestWork of %s of %s is left over", name, c.name))
+		if declaring[name] != nil || c.restored && w.sources.lacks(c.name, name) { // as in clusterDifferences
+			continue
 		}
+		found = append(found, fmt.Sprintf("the AppliedManifestWork of %s of %s is left over", name, c.name))
 	}
 	for _, name := range slices.Sorted(maps.Keys(declaring)) {
 		if work := declaring[name]; work.DeletionTimestamp == nil {
