@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -146,6 +147,28 @@ func TestHeldWorksAskOnce(t *testing.T) {
 	}
 	// The request for the status of a work that the source does not know is no sign that it does.
 	raw.heldFor("web", workv1.ReasonSourceIdentityChanged)
+}
+
+// TestHeldWorksFlap: the objects of a held work are restored with backoff, as those of any other, found by test/sim.
+func TestHeldWorksFlap(t *testing.T) {
+	raw := newWorld(t).rawSource("hub1")
+	spec := raw.spec("web", "uid-1", 1, configMap("a", "1"))
+	spec.SourceIdentity = "one"
+	raw.send(spec, nil)
+	raw.reported("uid-1", 1, workv1.WorkApplied)
+	raw.names("web")
+	raw.disown("uid-1", "two")
+	raw.heldFor("web", workv1.ReasonSourceIdentityChanged)
+	kit.Run(raw, "rival", func(ctx context.Context) error {
+		return raw.fight(ctx, "a", func(ctx context.Context) error {
+			_, err := raw.cluster.CoreV1().ConfigMaps(raw.namespace).Patch(ctx, "a", types.MergePatchType, []byte(`{"data":{"k":"theirs"}}`), metav1.PatchOptions{FieldManager: "rival"})
+			return err
+		})
+	})
+	raw.answered("the object flaps", func(s *wire.Status) bool {
+		c := meta.FindStatusCondition(s.Status.Conditions, workv1.WorkApplied)
+		return c != nil && c.Reason == workv1.ReasonFlapping
+	})
 }
 
 // TestDeletedAppliedManifestWorkReleases: deleting the AppliedManifestWork of a held work releases

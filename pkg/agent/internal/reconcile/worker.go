@@ -148,7 +148,7 @@ func (r *Reconciler) requeue(ctx context.Context, logger *slog.Logger, e *entry,
 // reconcileWork reconciles one work. It returns after how long to do so again, 0 for when something
 // changes.
 func (r *Reconciler) reconcileWork(ctx context.Context, s subject) (time.Duration, error) {
-	if s.work.Deleting != nil || s.work.Hold != nil || !s.work.HasSpec() {
+	if s.work.Deleting != nil || !s.work.HasSpec() {
 		s.entry.history.repairs = repairs{} // nothing is restored
 	}
 	switch {
