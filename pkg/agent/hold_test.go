@@ -107,18 +107,24 @@ func loseMemory(t *testing.T, before, after, reason, restart string) {
 	kit.True(raw, "no work is held", func() bool { return kit.Metric(t, registry, "workwire_agent_works_deletion_held") == 0 })
 }
 
-// TestHeldWorksAskOnce: while works are held, a status resync request of their source has the agent
-// ask for specs, so that a source that was restarted learns of them. A reply to that does not.
-func TestHeldWorksAskOnce(t *testing.T) {
-	// Nobody answers the agent's first question, which it is not to repeat while the test counts.
-	raw := newWorld(t).rawSource("hub1", func(c *agent.Config) { c.SyncInterval = time.Hour })
+// holdWork has the agent hold work web, uid-1, with the ConfigMap a, whose source has another identity since.
+func holdWork(raw *rawSource) *workv1.AppliedManifestWork {
+	raw.Helper()
 	spec := raw.spec("web", "uid-1", 1, configMap("a", "1"))
 	spec.SourceIdentity = "one"
 	raw.send(spec, nil)
 	raw.reported("uid-1", 1, workv1.WorkApplied)
 	raw.names("web")
 	raw.disown("uid-1", "two")
-	raw.heldFor("web", workv1.ReasonSourceIdentityChanged)
+	return raw.heldFor("web", workv1.ReasonSourceIdentityChanged)
+}
+
+// TestHeldWorksAskOnce: while works are held, a status resync request of their source has the agent
+// ask for specs, so that a source that was restarted learns of them. A reply to that does not.
+func TestHeldWorksAskOnce(t *testing.T) {
+	// Nobody answers the agent's first question, which it is not to repeat while the test counts.
+	raw := newWorld(t).rawSource("hub1", func(c *agent.Config) { c.SyncInterval = time.Hour })
+	holdWork(raw)
 	raw.reported("uid-1", 0, workv1.WorkDeletionHeld)
 	ask := func(reply bool, works ...wire.StatusVersion) {
 		raw.peer.Publish(raw, raw.topic, &wire.StatusResync{Source: "hub1", Cluster: cluster, SourceIdentity: "two", Hashes: works, Reply: reply}, nil)
@@ -152,13 +158,7 @@ func TestHeldWorksAskOnce(t *testing.T) {
 // TestHeldWorksFlap: the objects of a held work are restored with backoff, as those of any other, found by test/sim.
 func TestHeldWorksFlap(t *testing.T) {
 	raw := newWorld(t).rawSource("hub1")
-	spec := raw.spec("web", "uid-1", 1, configMap("a", "1"))
-	spec.SourceIdentity = "one"
-	raw.send(spec, nil)
-	raw.reported("uid-1", 1, workv1.WorkApplied)
-	raw.names("web")
-	raw.disown("uid-1", "two")
-	raw.heldFor("web", workv1.ReasonSourceIdentityChanged)
+	holdWork(raw)
 	kit.Run(raw, "rival", func(ctx context.Context) error {
 		return raw.fight(ctx, "a", func(ctx context.Context) error {
 			_, err := raw.cluster.CoreV1().ConfigMaps(raw.namespace).Patch(ctx, "a", types.MergePatchType, []byte(`{"data":{"k":"theirs"}}`), metav1.PatchOptions{FieldManager: "rival"})
@@ -175,13 +175,7 @@ func TestHeldWorksFlap(t *testing.T) {
 // it, too.
 func TestDeletedAppliedManifestWorkReleases(t *testing.T) {
 	raw := newWorld(t).rawSource("hub1")
-	spec := raw.spec("web", "uid-1", 1, configMap("a", "1"))
-	spec.SourceIdentity = "one"
-	raw.send(spec, nil)
-	raw.reported("uid-1", 1, workv1.WorkApplied)
-	raw.names("web")
-	raw.disown("uid-1", "two")
-	amw := raw.heldFor("web", workv1.ReasonSourceIdentityChanged)
+	amw := holdWork(raw)
 	kit.NoError(raw, raw.amws.Delete(raw.Context(), amw.Name, metav1.DeleteOptions{}))
 	raw.reported("uid-1", 0, workv1.WorkDeleted)
 	raw.data("a", "")

@@ -36,20 +36,20 @@ type connection struct {
 	conn     *mqtt.Conn
 }
 
-// connect connects s, and has received called with each event.
-func (s *connection) connect(ctx context.Context, broker config.Config, received func(mqtt.Received)) (err error) {
-	if s.source, s.topics, err = SourceOf(broker.Topics); err != nil {
+// connect makes the connection, and has received called with each event.
+func (c *connection) connect(ctx context.Context, broker config.Config, received func(mqtt.Received)) (err error) {
+	if c.source, c.topics, err = SourceOf(broker.Topics); err != nil {
 		return err
 	}
-	if s.conn, err = mqtt.Dial(ctx, broker, "workctl-"+uuid.NewString(), received); err != nil {
+	if c.conn, err = mqtt.Dial(ctx, broker, "workctl-"+uuid.NewString(), received); err != nil {
 		return advised(fmt.Errorf("connect to the broker %s: %w", broker.BrokerHost, err))
 	}
 	return nil
 }
 
 // subscribe subscribes to a filter. Of a shared subscription, it would take statuses from another member of the group.
-func (s *connection) subscribe(ctx context.Context, filter string) error {
-	if err := s.conn.Subscribe(ctx, wire.Unshared(filter), 1); err != nil {
+func (c *connection) subscribe(ctx context.Context, filter string) error {
+	if err := c.conn.Subscribe(ctx, wire.Unshared(filter), 1); err != nil {
 		return advised(err)
 	}
 	return nil
@@ -57,32 +57,32 @@ func (s *connection) subscribe(ctx context.Context, filter string) error {
 
 // publish publishes m to a cluster, sealed and signed as there are keys. Its error is a [*sealing.NoKeyError] if the cluster must not get it
 // in clear.
-func (s *connection) publish(ctx context.Context, cluster wire.ClusterName, m wire.Message) (heard bool, err error) {
-	topic, err := s.topics.Specs(cluster)
+func (c *connection) publish(ctx context.Context, cluster wire.ClusterName, m wire.Message) (heard bool, err error) {
+	topic, err := c.topics.Specs(cluster)
 	if err != nil {
 		return false, err
 	}
 	event, err := wire.Encode(m, time.Now())
 	if err == nil {
-		err = s.keys.Seal.Seal(&event)
+		err = c.keys.Seal.Seal(&event)
 	}
-	if err == nil && s.keys.Sign != nil {
-		err = s.keys.Sign(&event)
+	if err == nil && c.keys.Sign != nil {
+		err = c.keys.Sign(&event)
 	}
 	if err != nil {
 		return false, err
 	}
-	return s.conn.Publish(ctx, topic, event)
+	return c.conn.Publish(ctx, topic, event)
 }
 
 // ended reports whether err says that nothing more can be sent.
-func (s *connection) ended(ctx context.Context, err error) bool {
-	return err != nil && (ctx.Err() != nil || s.conn.Err() != nil)
+func (c *connection) ended(ctx context.Context, err error) bool {
+	return err != nil && (ctx.Err() != nil || c.conn.Err() != nil)
 }
 
 // lost returns the error of a connection that has ended.
-func (s *connection) lost() error {
-	return advised(fmt.Errorf("the connection to the broker was lost: %w", s.conn.Err()))
+func (c *connection) lost() error {
+	return advised(fmt.Errorf("the connection to the broker was lost: %w", c.conn.Err()))
 }
 
 func advised(err error) error {

@@ -314,6 +314,7 @@ func TestDecide(t *testing.T) {
 		return &g
 	}
 	named := given(func(g *enrolment.Grant) { g.Clusters = []wire.ClusterName{"berlin"} })
+	replacing, byHand := given(func(g *enrolment.Grant) { *g = *named; g.Replace = true }), given(func(g *enrolment.Grant) { *g = *named; g.Replace, g.Approve = true, false })
 	const year = 365 * 24 * time.Hour
 	id := made.ID()
 	for _, test := range []struct {
@@ -330,8 +331,8 @@ func TestDecide(t *testing.T) {
 		{"registered with a token that does not approve", with, given(nil), 0, enrolment.Known{Exists: true, Device: own, Tokens: []string{"other"}}, enrolment.Verdict{}},
 		{"waits for approval", with, &grant, 0, enrolment.Known{Exists: true, Device: own, Tokens: []string{id}}, enrolment.Verdict{}},
 		{"without a token, not let in yet", without, nil, 0, enrolment.Known{Exists: true, Device: own, Tokens: []string{id}}, enrolment.Verdict{}},
-		{"another device with this token", with, given(func(g *enrolment.Grant) { *g = *named; g.Replace = true }), 0, enrolment.Known{Exists: true, Device: "other", Tokens: []string{id}}, enrolment.Verdict{Reason: enrolment.TokenUsed}},
-		{"another device with this token before the last one", with, given(func(g *enrolment.Grant) { *g = *named; g.Replace = true }), 0, enrolment.Known{Exists: true, Device: "other", Tokens: []string{"last", id}}, enrolment.Verdict{Reason: enrolment.TokenUsed}},
+		{"another device with this token", with, replacing, 0, enrolment.Known{Exists: true, Device: "other", Tokens: []string{id}}, enrolment.Verdict{Reason: enrolment.TokenUsed}},
+		{"another device with this token before the last one", with, replacing, 0, enrolment.Known{Exists: true, Device: "other", Tokens: []string{"last", id}}, enrolment.Verdict{Reason: enrolment.TokenUsed}},
 		{"used up", with, given(nil), 1, enrolment.Known{}, enrolment.Verdict{Reason: enrolment.TokenUsed}},
 		{"one use left", with, given(func(g *enrolment.Grant) { g.Uses = 2 }), 1, enrolment.Known{}, enrolment.Verdict{Approve: true, Register: true}},
 		{"expired", with, given(func(g *enrolment.Grant) { g.Expires = now }), 0, enrolment.Known{}, enrolment.Verdict{Reason: enrolment.TokenExpired}},
@@ -344,10 +345,10 @@ func TestDecide(t *testing.T) {
 		{"no token, the name of another", without, nil, 0, enrolment.Known{Exists: true, Device: "other", Expires: now}, enrolment.Verdict{Reason: enrolment.UnknownDevice}},
 		{"the name of another", with, given(nil), 0, enrolment.Known{Exists: true, Device: "other"}, enrolment.Verdict{Reason: enrolment.NameTaken}},
 		{"the name of another, named", with, named, 0, enrolment.Known{Exists: true, Device: "other"}, enrolment.Verdict{Reason: enrolment.NameTaken}},
-		{"in place of another", with, given(func(g *enrolment.Grant) { *g = *named; g.Replace = true }), 0, enrolment.Known{Exists: true, Device: "other"}, enrolment.Verdict{Approve: true, Register: true}},
-		{"in place of another, by hand", with, given(func(g *enrolment.Grant) { *g = *named; g.Replace, g.Approve = true, false }), 0, enrolment.Known{Exists: true, Device: "other"}, enrolment.Verdict{Reason: enrolment.NameTaken}},
-		{"a new cluster, with a token that replaces, by hand", with, given(func(g *enrolment.Grant) { *g = *named; g.Replace, g.Approve = true, false }), 0, enrolment.Known{}, enrolment.Verdict{Register: true}},
-		{"again, with a token that replaces, by hand", with, given(func(g *enrolment.Grant) { *g = *named; g.Replace, g.Approve = true, false }), 0, enrolment.Known{Exists: true, Device: own, Expires: now.Add(-year - 1)}, enrolment.Verdict{Register: true}},
+		{"in place of another", with, replacing, 0, enrolment.Known{Exists: true, Device: "other"}, enrolment.Verdict{Approve: true, Register: true}},
+		{"in place of another, by hand", with, byHand, 0, enrolment.Known{Exists: true, Device: "other"}, enrolment.Verdict{Reason: enrolment.NameTaken}},
+		{"a new cluster, with a token that replaces, by hand", with, byHand, 0, enrolment.Known{}, enrolment.Verdict{Register: true}},
+		{"again, with a token that replaces, by hand", with, byHand, 0, enrolment.Known{Exists: true, Device: own, Expires: now.Add(-year - 1)}, enrolment.Verdict{Register: true}},
 		{"as many certificates as it may have", without, nil, 0, enrolment.Known{Exists: true, Device: own, Expires: now.Add(time.Hour), Valid: enrolment.MaxCertificates}, enrolment.Verdict{Reason: enrolment.Busy}},
 		{"one certificate less", without, nil, 0, enrolment.Known{Exists: true, Device: own, Expires: now.Add(time.Hour), Valid: enrolment.MaxCertificates - 1}, enrolment.Verdict{Approve: true}},
 		{"a cluster that joined otherwise", with, given(nil), 0, enrolment.Known{Exists: true}, enrolment.Verdict{Reason: enrolment.NameTaken}},
