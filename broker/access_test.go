@@ -14,6 +14,7 @@ import (
 
 	"github.com/workwire/workwire/broker"
 	"github.com/workwire/workwire/broker/acl"
+	"github.com/workwire/workwire/pkg/security/enrolment"
 	"github.com/workwire/workwire/test/kit"
 	"github.com/workwire/workwire/test/kit/acltest"
 	"github.com/workwire/workwire/test/kit/brokertest"
@@ -24,6 +25,7 @@ import (
 // fleet is a broker with the identities of acltest as its users.
 type fleet struct {
 	addr      string
+	joiners   string     // address for joiners; "": there are none
 	ca        *authority // of client certificates; nil: passwords
 	mosquitto bool
 	rabbitmq  bool
@@ -41,7 +43,8 @@ var (
 func fleets() map[string]func(*testing.T) *fleet {
 	return map[string]func(*testing.T) *fleet{
 		"work-broker, passwords": func(t *testing.T) *fleet {
-			return &fleet{addr: brokertest.Start(t, broker.Config{Users: fleetUsers()}).Addr}
+			addr := brokertest.Start(t, broker.Config{Users: fleetUsers()}).Addr
+			return &fleet{addr: addr, joiners: addr}
 		},
 		"work-broker, certificates": func(t *testing.T) *fleet {
 			ca := newAuthority(t)
@@ -50,21 +53,24 @@ func fleets() map[string]func(*testing.T) *fleet {
 			return &fleet{addr: brokertest.Start(t, broker.Config{Listeners: []broker.Listener{listener}}).Addr, ca: ca}
 		},
 		"mosquitto, passwords": func(t *testing.T) *fleet {
-			return &fleet{addr: brokertest.StartMosquitto(t, fleetUsers()).Addr, mosquitto: true}
+			addr := brokertest.StartMosquitto(t, fleetUsers()).Addr
+			return &fleet{addr: addr, joiners: addr, mosquitto: true}
 		},
 		"mosquitto, certificates": func(t *testing.T) *fleet {
 			ca := newAuthority(t)
 			files := ca.write(t, t.TempDir(), 1).TLS
-			return &fleet{ca: ca, mosquitto: true, addr: brokertest.StartMosquittoWith(t, mosquittokit.Config{
+			b := brokertest.StartMosquittoWith(t, mosquittokit.Config{
 				Users: fleetUsers(), TLS: &mosquittokit.TLS{CertFile: files.CertFile, KeyFile: files.KeyFile, ClientCAFile: files.ClientCAFile},
-			}).Addr}
+			})
+			return &fleet{ca: ca, mosquitto: true, addr: b.Addr, joiners: b.JoinersAddr}
 		},
 		"rabbitmq, passwords": func(t *testing.T) *fleet {
-			return &fleet{rabbitmq: true, addr: brokertest.StartRabbitMQ(t, rabbitmqkit.Config{Users: fleetUsers()}).Addr}
+			addr := brokertest.StartRabbitMQ(t, rabbitmqkit.Config{Users: fleetUsers()}).Addr
+			return &fleet{rabbitmq: true, addr: addr, joiners: addr}
 		},
 		"rabbitmq, certificates": func(t *testing.T) *fleet {
 			ca, c := certifiedRabbitMQ(t)
-			return &fleet{ca: ca, rabbitmq: true, addr: c.Addr}
+			return &fleet{ca: ca, rabbitmq: true, addr: c.Addr, joiners: c.Addr}
 		},
 		"work-broker, WebSockets": func(t *testing.T) *fleet {
 			ca := newAuthority(t)
@@ -82,18 +88,20 @@ func certifiedRabbitMQ(t *testing.T) (*authority, *rabbitmqkit.Container) {
 	files := ca.write(t, t.TempDir(), 1).TLS
 	users := fleetUsers()
 	for i := range users {
-		users[i].Password = ""
+		if users[i].Role != acl.Joiner {
+			users[i].Password = ""
+		}
 	}
 	return ca, brokertest.StartRabbitMQ(t, rabbitmqkit.Config{
 		Users: users, TLS: &rabbitmqkit.TLS{CertFile: files.CertFile, KeyFile: files.KeyFile, ClientCAFile: files.ClientCAFile},
 	})
 }
 
-// fleetUsers returns the users: the user name of an agent is its cluster, that of a source or an observer
+// fleetUsers returns the users: the user name of an agent is its cluster, that of another
 // is not a valid cluster name.
 func fleetUsers() []broker.User {
 	var out []broker.User
-	for _, id := range append(acltest.Identities(), acltest.Observer, fenceAgent, fenceSource) {
+	for _, id := range append(acltest.Identities(), acltest.Observer, acltest.Joiner, fenceAgent, fenceSource) {
 		out = append(out, broker.User{Username: userOf(id), Password: password, Role: id.Role, ID: id.ID})
 	}
 	return out
@@ -146,6 +154,7 @@ func TestAccess(t *testing.T) {
 			t.Run("reading", f.checkReading)
 			t.Run("publishing", f.checkPublishing)
 			t.Run("client ids", f.checkClientIDs)
+			t.Run("joining", f.checkJoining)
 		})
 	}
 }
@@ -354,8 +363,8 @@ func (f *fleet) checkPublishing(t *testing.T) {
 	}
 	for i, a := range acltest.Attempts() {
 		if a.Action == acl.Publish && (a.Who == acltest.Observer || slices.Contains(acltest.Identities(), a.Who)) {
-			if a.Allowed && acltest.Joining(a.Topic) {
-				continue // TestJoiner
+			if acltest.Joining(a.Topic) && (a.Allowed || f.mosquitto && a.Who == acltest.Hub) {
+				continue // checkJoining; at Mosquitto, a source may ask itself
 			}
 			for _, way := range f.ways() {
 				f.publish(t, a, way, fmt.Sprintf("publisher %d", i))
@@ -498,6 +507,91 @@ func (f *fleet) checkClientIDs(t *testing.T) {
 	f.dial(t, thiefOptions)
 	if code := victim.publish("clusters/c1/agentbroadcast", "x"); code >= 0x80 || victim.disconnected != nil {
 		t.Errorf("another client with its id disturbs the client: 0x%x, %+v", code, victim.disconnected)
+	}
+}
+
+// checkJoining: whoever asks to join, or for the next certificate, connects with the id of the request, and reads the answer; an agent
+// reads what is for its cluster, too. A joiner does nothing else.
+func (f *fleet) checkJoining(t *testing.T) {
+	if f.joiners == "" {
+		return
+	}
+	const answers = "sources/hub1/joinanswers/"
+	joiner := func(clientID string) *client {
+		f := *f
+		f.addr = f.joiners
+		o := options{user: userOf(acltest.Joiner), clientID: clientID}
+		if f.ca != nil {
+			o.tls = f.ca.client(t, "")
+		}
+		return f.dial(t, o)
+	}
+	certified := f.optionsFor(t, acltest.A, "")
+	hub, asking, asked := f.dial(t, f.optionsFor(t, acltest.Hub, "hub")), map[string]*client{}, []string{}
+	hub.mustSubscribe(joinRequests)
+	told := f.dial(t, f.optionsFor(t, acltest.A, "told"))
+	told.mustSubscribe(answers + acltest.A.ID)
+	if hub.publish(answers+acltest.A.ID, "renew") >= 0x80 || told.payloads(1)[0] != "renew" {
+		t.Error("a cluster cannot be told to renew its certificate")
+	}
+	certified.clientID = enrolment.NewID()
+	asking[certified.clientID] = f.dial(t, certified)
+	id := enrolment.NewID()
+	asking[id] = joiner(id)
+	for id, c := range asking {
+		c.mustSubscribe(answers + id)
+		if code := c.publish(joinRequests, id); code >= 0x80 {
+			t.Fatalf("a request is refused: 0x%x", code)
+		}
+		asked = append(asked, id)
+	}
+	if got := hub.payloads(2); !slices.Equal(got, asked) {
+		t.Errorf("the hub received %v, want %v", got, asked)
+	}
+	var thieves []*client // at Mosquitto, which filters what it delivers
+	for _, a := range acltest.Attempts() {
+		if a.Who != acltest.Joiner || a.Allowed {
+			continue
+		}
+		c := joiner(enrolment.NewID())
+		ctx, cancel := c.whileConnected()
+		if a.Action == acl.Publish {
+			if answer, err := c.Publish(ctx, &paho.Publish{Topic: a.Topic, QoS: 1}); err == nil && answer.ReasonCode < 0x80 {
+				t.Errorf("%v: accepted", a)
+			}
+		} else if _, err := c.Subscribe(ctx, &paho.Subscribe{Subscriptions: []paho.SubscribeOptions{{Topic: a.Topic, QoS: 1}}}); err == nil && f.mosquitto {
+			thieves = append(thieves, c)
+		} else if err == nil {
+			t.Errorf("%v: granted", a)
+		}
+		cancel()
+	}
+	if f.mosquitto {
+		for _, clientID := range []string{"+", "#", "-"} {
+			c := joiner(clientID)
+			c.mustSubscribe(answers + "+")
+			thieves = append(thieves, c)
+		}
+		thief := joiner(enrolment.NewID())
+		thief.mustSubscribe(answers + asked[0])
+		thief.mustSubscribe("$share/stolen/" + answers + asked[1])
+		thieves = append(thieves, thief)
+	}
+	for _, id := range asked {
+		if code := hub.publish(answers+id, "answer"); code >= 0x80 {
+			t.Errorf("the answer is refused: 0x%x", code)
+		}
+		asking[id].payloads(1)
+	}
+	hub.publish(specTopic, "secret")
+	hub.publish("sources/hub1/sourcebroadcast", "secret")
+	for _, c := range thieves {
+		c.subscribe(answers + "fence") // answered after what came before
+		c.mu.Lock()
+		for _, p := range c.received {
+			t.Errorf("a joiner received %s %s", p.Topic, p.Payload)
+		}
+		c.mu.Unlock()
 	}
 }
 

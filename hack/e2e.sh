@@ -130,6 +130,7 @@ done
 try_engine
 go test -c -o "$work/e2e.test" ./e2e
 go test -c -o "$work/broker.test" ./broker
+go test -c -o "$work/integration.test" ./test/integration
 if wait "$rabbitmq"; then
 	cat "$work/rabbitmq"
 	export WORKWIRE_RABBITMQ=workwire/rabbitmq:$E2E_NAME
@@ -144,20 +145,25 @@ run() {
 	local package=$1 status=0 printer
 	shift
 	cd "$package"
-	setsid "${inside[@]}" "$work/$package.test" "$@" >"$work/output" 2>&1 &
+	setsid "${inside[@]}" "$work/${package##*/}.test" "$@" >"$work/output" 2>&1 &
 	tests=$!
 	tail -n +1 -f --pid="$tests" "$work/output" &
 	printer=$!
 	wait "$tests" || status=$?
 	wait "$printer"
 	tests=""
-	cd ..
+	cd - >/dev/null
 	return "$status"
 }
 
 status=0
-# The access rules of RabbitMQ need its image, the tests of packages have none.
+# What needs the image of RabbitMQ: the tests of packages have none.
 run broker -test.timeout=10m -test.run='TestAccess/rabbitmq|TestRabbitMQ' || status=$?
+if [ -x bin/controlplane ]; then
+	run test/integration -test.timeout=10m -test.run='TestJoin$/rabbitmq|TestStayJoined/rabbitmq' || status=$?
+else
+	echo "## e2e: no cluster joins over RabbitMQ: make build makes the control plane for that" >&2
+fi
 if ! run e2e -test.v -test.timeout=30m -test.parallel=2 -test.run="${E2E_RUN:-.}"; then
 	failed=$(sed -n 's/^--- FAIL: \(Test[A-Za-z0-9]*\) .*/\1/p' "$work/output" | paste -sd'|')
 	[ -n "$failed" ] && ! grep -q '^panic: ' "$work/output" || exit 1 # others have not ended

@@ -66,8 +66,9 @@ const (
 	maxQueueBytes    = 512 << 20
 )
 
-// toolIDs matches the client ids of workctl: a UUID follows, so that the agent of a cluster "workctl" has none of them.
-const toolIDs = "workctl-[0-9a-f-]{36}"
+// randomIDs matches client ids that anybody may have, since nobody else knows them: of workctl, where a UUID follows, so that the agent of a
+// cluster "workctl" has none of them; and of a request to join, its id.
+const randomIDs = "workctl-[0-9a-f-]{36}|[0-9a-f]{32}"
 
 // Definitions returns the content of definitions.json for users: what each of them may do, and the
 // limits. A user without a password logs in with a certificate, whose common name is the user name.
@@ -91,7 +92,7 @@ func Definitions(users []broker.User) ([]byte, error) {
 			Name: u.Username, PasswordHash: passwordHash(u.Username, u.Password), HashingAlgorithm: "rabbit_password_hashing_sha256",
 			Tags: []string{}, Limits: map[string]int{"max-connections": maxConnections},
 		})
-		queues := "^mqtt-(subscription|will)-(" + r.clientIDs + "|" + toolIDs + ")(qos[01])?$"
+		queues := "^mqtt-(subscription|will)-(" + r.clientIDs + "|" + randomIDs + ")(qos[01])?$"
 		d.Permissions = append(d.Permissions, permission{
 			User: u.Username, Vhost: "/", Configure: queues, Write: queues + `|^amq\.topic$`, Read: queues + `|^amq\.topic$`,
 		})
@@ -110,7 +111,8 @@ func Definitions(users []broker.User) ([]byte, error) {
 type rules struct{ clientIDs, write, read string }
 
 func rulesOf(id acl.Identity, username string) (rules, error) {
-	const name = "[a-z0-9-]+" // of a cluster or a source
+	const name = "[a-z0-9-]+"   // of a cluster or a source
+	const request = "[a-z0-9]+" // the id of one to join; "-" has what the broker alone reads
 	self, own := regexp.QuoteMeta(id.ID), regexp.QuoteMeta(username)+"/.*"
 	switch id.Role {
 	case acl.Agent:
@@ -120,7 +122,7 @@ func rulesOf(id acl.Identity, username string) (rules, error) {
 		return rules{
 			clientIDs: self + "-agent|" + self + "-client|" + own,
 			write:     `^(sources\.` + name + `\.clusters\.` + self + `\.agentevents|clusters\.` + self + `\.agentbroadcast|sources\.` + name + `\.joinrequests)$`,
-			read:      `^(sources\.(` + name + `|\*)\.clusters\.` + self + `\.sourceevents|sources\.(` + name + `|\*)\.sourcebroadcast|sources\.` + name + `\.joinanswers\.` + name + `)$`,
+			read:      `^(sources\.(` + name + `|\*)\.clusters\.` + self + `\.sourceevents|sources\.(` + name + `|\*)\.sourcebroadcast|sources\.` + name + `\.joinanswers\.(` + request + `|` + self + `))$`,
 		}, nil
 	case acl.Source:
 		return rules{
@@ -128,11 +130,11 @@ func rulesOf(id acl.Identity, username string) (rules, error) {
 			write:     `^sources\.` + self + `\.(clusters\.` + name + `\.sourceevents|sourcebroadcast|joinanswers\.` + name + `)$`,
 			read:      `^(sources\.` + self + `\.clusters\.(` + name + `|\*)\.agentevents|clusters\.(` + name + `|\*)\.agentbroadcast|sources\.` + self + `\.clusters\.-\.sourceevents|sources\.` + self + `\.joinrequests)$`,
 		}, nil
-	case acl.Joiner: // whose client ids are the user name, a slash and something random
+	case acl.Joiner:
 		return rules{
 			clientIDs: own,
 			write:     `^sources\.` + name + `\.joinrequests$`,
-			read:      `^sources\.` + name + `\.joinanswers\.` + name + `$`,
+			read:      `^sources\.` + name + `\.joinanswers\.` + request + `$`,
 		}, nil
 	case acl.Observer:
 		each := `(` + name + `|\*)`

@@ -87,6 +87,17 @@ func TestSessions(t *testing.T) {
 	}
 }
 
+// TestJoinAnswers: an agent reads those to requests, and to its cluster, and not what is for the broker.
+func TestJoinAnswers(t *testing.T) {
+	r, err := rulesOf(acl.Identity{Role: acl.Agent, ID: "c-1"}, "c-1")
+	kit.NoError(t, err)
+	for id, want := range map[string]bool{"0123456789abcdef0123456789abcdef": true, "c-1": true, "c-2": false, "-": false, "+": false} {
+		if got := regexp.MustCompile(r.read).MatchString(routingKey("sources/hub1/joinanswers/" + id)); got != want {
+			t.Errorf("%s: %v, want %v", id, got, want)
+		}
+	}
+}
+
 func TestDefinitionsRefuse(t *testing.T) {
 	for _, u := range []broker.User{
 		{Username: "c1", ID: "c2", Role: acl.Agent}, {Username: "watch", Role: acl.Monitor}, {Username: "C+1", Role: acl.Agent}, {Username: "x"},

@@ -333,7 +333,7 @@ func TestEavesdropper(t *testing.T) {
 		t.Fatalf("not joined: %+v", given)
 	}
 
-	unknown, _, err := join.TokenOf(w.broker(), "", "joiner", "public")
+	unknown, _, err := join.TokenOf(w.broker(), "", joinerUser, "public")
 	kit.NoError(t, err)
 	thief := w.asker(name, unknown)
 	for range 3 {

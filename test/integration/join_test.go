@@ -43,6 +43,8 @@ import (
 	"github.com/workwire/workwire/pkg/wire"
 	"github.com/workwire/workwire/test/kit"
 	"github.com/workwire/workwire/test/kit/brokertest"
+	"github.com/workwire/workwire/test/kit/mosquittokit"
+	"github.com/workwire/workwire/test/kit/rabbitmqkit"
 	"github.com/workwire/workwire/test/kit/world"
 )
 
@@ -55,23 +57,73 @@ type joining struct {
 	validity time.Duration
 	rejoin   time.Duration
 	external bool // somebody else signs
+	start    func(*joining) *brokertest.Running
+	joiners  string // address of the broker for joiners; "": that of all
+}
+
+// joinerUser is the joiner's user name, as Mosquitto's rules have it.
+const joinerUser = "joiner.any"
+
+// joiningBrokers start the brokers that let clusters join.
+var joiningBrokers = map[string]func(*joining) *brokertest.Running{
+	"work-broker": func(w *joining) *brokertest.Running {
+		return brokertest.Start(w, broker.Config{
+			Listeners: []broker.Listener{{Address: "127.0.0.1:0", TLS: &broker.ListenerTLS{
+				CertFile: w.path("broker/tls.crt"), KeyFile: w.path("broker/tls.key"), ClientCAFile: w.path("broker/ca.crt"), CRLFile: w.path("broker/ca.crl"),
+			}}},
+			Certificates: []broker.Certificate{{CommonName: "source." + string(w.Source), Role: acl.Source, ID: string(w.Source)}},
+			Users:        w.namedUsers()[:1],
+		})
+	},
+	"mosquitto": func(w *joining) *brokertest.Running {
+		b := brokertest.StartMosquittoWith(w, mosquittokit.Config{Users: w.namedUsers(), TLS: &mosquittokit.TLS{
+			CertFile: w.path("broker/tls.crt"), KeyFile: w.path("broker/tls.key"), ClientCAFile: w.path("broker/ca.crt"), CRLFile: w.path("broker/ca.crl"),
+		}})
+		w.joiners = b.JoinersAddr
+		return b
+	},
+	"rabbitmq": func(w *joining) *brokertest.Running {
+		c := brokertest.StartRabbitMQ(w, rabbitmqkit.Config{Users: w.namedUsers(), TLS: &rabbitmqkit.TLS{
+			CertFile: w.path("broker/tls.crt"), KeyFile: w.path("broker/tls.key"), ClientCAFile: w.path("broker/ca.crt"),
+		}})
+		return &brokertest.Running{Addr: c.Addr}
+	},
+}
+
+// onJoiningBrokers runs a test with each broker that lets clusters join.
+func onJoiningBrokers(t *testing.T, change func(*joining), test func(t *testing.T, w *joining)) {
+	t.Parallel()
+	for name, start := range joiningBrokers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, newJoining(t, func(w *joining) {
+				w.start = start
+				if change != nil {
+					change(w)
+				}
+			}))
+		})
+	}
+}
+
+// namedUsers returns the joiner, the hub and a cluster, as the rules of Mosquitto and RabbitMQ name them.
+func (w *joining) namedUsers() []broker.User {
+	return []broker.User{
+		{Username: joinerUser, ID: "any", Password: "public", Role: acl.Joiner},
+		{Username: "source." + string(w.Source), ID: string(w.Source), Role: acl.Source},
+		{Username: w.cluster(), Role: acl.Agent},
+	}
 }
 
 func newJoining(t *testing.T, change func(*joining)) *joining {
 	t.Helper()
-	w := &joining{secured: &secured{World: newWorld(t), dir: t.TempDir()}, validity: time.Hour, rejoin: time.Hour}
+	w := &joining{secured: &secured{World: newWorld(t), dir: t.TempDir()}, validity: time.Hour, rejoin: time.Hour, start: joiningBrokers["work-broker"]}
 	w.configure()
 	if change != nil {
 		change(w)
 	}
 	w.planes, w.clusters = kubernetes.NewForConfigOrDie(w.Hub.REST()), versioned.NewForConfigOrDie(w.Hub.REST())
-	w.Broker = brokertest.Start(w, broker.Config{
-		Listeners: []broker.Listener{{Address: "127.0.0.1:0", TLS: &broker.ListenerTLS{
-			CertFile: w.path("broker/tls.crt"), KeyFile: w.path("broker/tls.key"), ClientCAFile: w.path("broker/ca.crt"), CRLFile: w.path("broker/ca.crl"),
-		}}},
-		Certificates: []broker.Certificate{{CommonName: "source." + string(w.Source), Role: acl.Source, ID: string(w.Source)}},
-		Users:        []broker.User{{Username: "joiner", Password: "public", Role: acl.Joiner}},
-	})
+	w.Broker = w.start(w)
 	w.startHub()
 	return w
 }
@@ -98,7 +150,7 @@ func (w *joining) startHub() {
 	w.hub = w.StartHub(func(c *hub.Config) {
 		c.Transport = connect("-hub")
 		c.Joining = &hub.Joining{
-			Transport: connect("-joins"), Namespace: "default", Validity: w.validity, Rejoin: w.rejoin,
+			Transport: connect("-hub-joins"), Namespace: "default", Validity: w.validity, Rejoin: w.rejoin,
 			Certificate: func() (tls.Certificate, error) {
 				return tls.LoadX509KeyPair(w.path("hub/tls.crt"), w.path("hub/tls.key"))
 			},
@@ -116,7 +168,7 @@ func (w *joining) startHub() {
 // joiner returns a connection as the user joiner, which receives with received and may subscribe to filters, and what ends it.
 func (w *joining) joiner(clientID string, received func(context.Context, transport.Message), filters ...string) (transport.Transport, func()) {
 	w.Helper()
-	tr, err := w.connect(config.Config{BrokerHost: w.Broker.Addr, CA: w.broker().CA, Username: "joiner", Password: "public"}, clientID)
+	tr, err := w.connect(config.Config{BrokerHost: w.Broker.Addr, CA: w.broker().CA, Username: joinerUser, Password: "public"}, clientID)
 	kit.NoError(w, err)
 	connected := make(chan struct{})
 	connect := sync.OnceFunc(func() { close(connected) })
@@ -134,7 +186,11 @@ func ignore(context.Context, transport.Message) {}
 // token makes a token for a name.
 func (w *joining) token(name wire.ClusterName, change func(*enrolment.Grant)) enrolment.Token {
 	w.Helper()
-	token, grant, err := join.TokenOf(w.broker(), "", "joiner", "public")
+	address := ""
+	if w.joiners != "" {
+		address = w.Broker.Addr + "," + w.joiners
+	}
+	token, grant, err := join.TokenOf(w.broker(), address, joinerUser, "public")
 	kit.NoError(w, err)
 	grant.Clusters, grant.Uses, grant.Expires, grant.Approve = []wire.ClusterName{name}, 1, time.Now().Add(time.Hour), true
 	if change != nil {
@@ -206,8 +262,10 @@ func (d *device) refused(reason enrolment.Reason) {
 
 // TestJoin: a cluster with nothing but a token gets its certificate, is accepted, and gets works.
 func TestJoin(t *testing.T) {
-	t.Parallel()
-	w := newJoining(t, nil)
+	onJoiningBrokers(t, nil, testJoin)
+}
+
+func testJoin(t *testing.T, w *joining) {
 	name := w.Clusters[1]
 	d := w.device(name, w.token(name, func(g *enrolment.Grant) { g.Labels = map[string]string{"region": "north"} }))
 	m := d.joined()
@@ -278,7 +336,7 @@ func TestJoinRefused(t *testing.T) {
 	name := w.Clusters[1]
 	token := w.token(name, nil)
 	w.device("another", token).refused(enrolment.NameNotAllowed)
-	guessed, _, err := join.TokenOf(w.broker(), "", "joiner", "public")
+	guessed, _, err := join.TokenOf(w.broker(), "", joinerUser, "public")
 	kit.NoError(t, err)
 	w.device(name, guessed).refused(enrolment.UnknownToken)
 	w.device(name, token.Joined()).refused(enrolment.UnknownDevice)
@@ -349,8 +407,10 @@ func TestJoinerMayOnlyAsk(t *testing.T) {
 
 // TestStayJoined: certificates are renewed, and a device whose certificate has expired comes back, without anybody's hand.
 func TestStayJoined(t *testing.T) {
-	t.Parallel()
-	w := newJoining(t, func(w *joining) { w.validity = 8 * time.Second })
+	onJoiningBrokers(t, func(w *joining) { w.validity = 8 * time.Second }, testStayJoined)
+}
+
+func testStayJoined(t *testing.T, w *joining) {
 	name := w.Clusters[1]
 	d := w.device(name, w.token(name, nil))
 	m := d.joined()
@@ -451,7 +511,7 @@ func TestJoinersFlood(t *testing.T) {
 	kit.NoError(t, err)
 	csr, err := enrolment.NewCSR(stranger, device)
 	kit.NoError(t, err)
-	guessed, _, err := join.TokenOf(w.broker(), "", "joiner", "public")
+	guessed, _, err := join.TokenOf(w.broker(), "", joinerUser, "public")
 	kit.NoError(t, err)
 	flood := func(i int) cloudevents.Event {
 		r := enrolment.Request{ID: enrolment.NewID(), Source: w.Source, Cluster: stranger, Device: public, CSR: csr, Token: guessed.ID(), Challenge: make([]byte, 40)}

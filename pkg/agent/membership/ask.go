@@ -44,12 +44,7 @@ func (m *Membership) ask(ctx context.Context) error {
 	request := enrolment.Request{
 		ID: enrolment.NewID(), Source: token.Source, Cluster: m.cfg.Cluster, Device: device, CSR: k.csr, Token: token.ID(),
 	}
-	broker := m.identity()
-	id := string(m.cfg.Cluster) + "/join" // begins with the user's name: RabbitMQ's rules ask for that
-	if broker.Username != "" {
-		id = broker.Username + "/" + request.ID
-	}
-	connection, err := m.cfg.Connect(broker, id)
+	connection, err := m.cfg.Connect(m.identity(), request.ID) // the rules of Mosquitto and RabbitMQ know who asked by the client id
 	if err != nil {
 		return err
 	}

@@ -150,7 +150,7 @@ var foreign = []Attempt{
 	{Watcher, publish, "clusters/watch/agentbroadcast", false},
 }
 
-// Joining reports whether clusters join by a topic or filter. Mosquitto and EMQX have no rules that allow it
+// Joining reports whether clusters join by a topic or filter. EMQX has no rules that allow it
 // (docs/brokers.md).
 func Joining(topic string) bool {
 	levels := strings.Split(topic, "/")

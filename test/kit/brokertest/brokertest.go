@@ -29,8 +29,8 @@ import (
 // Running is a broker that runs until Stop or the end of the test. Use it from the test's own
 // goroutine.
 type Running struct {
-	// Addr is host:port of the first listener. Restart keeps it.
-	Addr string
+	// Addr is host:port of the first listener, JoinersAddr that of Mosquitto's for joiners, with TLS. Restart keeps them.
+	Addr, JoinersAddr string
 	// Broker is the running broker, nil for Mosquitto.
 	Broker *broker.Broker
 
@@ -128,7 +128,7 @@ func StartRabbitMQ(t testing.TB, cfg rabbitmqkit.Config) *rabbitmqkit.Container 
 	return c
 }
 
-// StartMosquittoWith is like StartMosquitto with a configuration, of which it sets Dir and Port.
+// StartMosquittoWith is like StartMosquitto with a configuration, of which it sets Dir and ports.
 func StartMosquittoWith(t testing.TB, cfg mosquittokit.Config) *Running {
 	t.Helper()
 	kit.Mosquitto.Require(t)
@@ -143,6 +143,7 @@ func StartMosquittoWith(t testing.TB, cfg mosquittokit.Config) *Running {
 			t.Fatalf("brokertest: %v", err)
 		}
 		r.Addr, cfg.Port = p.Addr, p.Port
+		r.JoinersAddr, cfg.JoinersPort = p.JoinersAddr, p.JoinersPort
 		r.stop = func() {
 			if err := p.Stop(); err != nil {
 				t.Errorf("brokertest: %v", err)

@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -30,28 +31,33 @@ import (
 const (
 	defaultListener = "listener 1883 127.0.0.1"
 	tlsListener     = "#listener 8883\n"
+	joinersListener = "listener 8884\n"
 	crlSetting      = "crlfile client-ca.crl\n"
 	userAsClientID  = "#use_username_as_clientid true"
+	joiner          = "joiner.any"
 	exampleSource   = "hub1"
 	exampleBlock    = "user source." + exampleSource + "\n"
 )
+
+// commented matches the beginning of a line with a setting that is a comment.
+var commented = regexp.MustCompile(`(?m)^#(\S)`)
 
 // Config is the configuration of a Mosquitto process.
 type Config struct {
 	// Dir is an existing directory for the configuration, the data and mosquitto.log; required.
 	Dir string
 
-	// Port is the TCP port on loopback; 0 chooses a free port.
-	Port int
+	// Port is the TCP port on loopback, JoinersPort, with TLS, that of joiners; 0 chooses a free port.
+	Port, JoinersPort int
 
 	// Users are the clients. Each needs a plain Password, unless TLS is set. The ID of an agent
 	// must be empty or equal to its Username, because Mosquitto's rules use the user name. A source
 	// may have any user name; one that is not a valid cluster id, such as "source.hub1", prevents
-	// it from acting as an agent, and an observer must have one. Monitors are not supported.
+	// it from acting as an agent, and an observer must have one. The only joiner is "joiner.any". Monitors are not supported.
 	Users []broker.User
 
-	// TLS requires client certificates, whose common name is the user name. nil means plain TCP and
-	// passwords.
+	// TLS requires client certificates, whose common name is the user name, of all but joiners, who have
+	// a listener of their own with passwords. nil means plain TCP and passwords.
 	TLS *TLS
 
 	// OneSessionPerUser uses the user name as the client id, so that a client cannot disconnect
@@ -101,10 +107,11 @@ func settings(cfg Config) string {
 		conf = strings.Replace(conf, defaultListener, listener, 1)
 	} else {
 		above, block, _ := strings.Cut(conf, tlsListener)
-		block = strings.ReplaceAll("\n"+block, "\n#", "\n")
+		block = "\n" + commented.ReplaceAllString(block, "$1")
 		if cfg.TLS.CRLFile == "" {
 			block = strings.Replace(block, crlSetting, "", 1)
 		}
+		block = strings.Replace(block, joinersListener, fmt.Sprintf("listener %d 127.0.0.1\n", cfg.JoinersPort), 1)
 		block = strings.NewReplacer("client-ca.crl", cfg.TLS.CRLFile, "server.crt", cfg.TLS.CertFile, "server.key", cfg.TLS.KeyFile, "client-ca.crt", cfg.TLS.ClientCAFile).Replace(block)
 		conf = strings.Replace(above, defaultListener, "", 1) + listener + block
 	}
@@ -114,13 +121,13 @@ func settings(cfg Config) string {
 	return conf
 }
 
-// passwords returns the content of the password file before hashing. It is empty with TLS.
+// passwords returns the content of the password file before hashing. With TLS it has joiners only.
 func passwords(cfg Config) (string, error) {
-	if cfg.TLS != nil {
-		return "", nil
-	}
 	var out strings.Builder
 	for _, u := range cfg.Users {
+		if cfg.TLS != nil && u.Role != acl.Joiner {
+			continue
+		}
 		if u.Password == "" {
 			return "", fmt.Errorf("user %s: a plain password is required", u.Username)
 		}
@@ -134,6 +141,7 @@ const observerRules = `topic read sources/+/clusters/+/sourceevents
 topic read sources/+/clusters/+/agentevents
 topic read sources/+/sourcebroadcast
 topic read clusters/+/agentbroadcast
+topic deny sources/+/joinrequests
 `
 
 // rules returns the content of the acl file, with a block for each source among users.
@@ -152,7 +160,9 @@ func rules(users []broker.User) (string, error) {
 		case acl.Monitor:
 			return "", fmt.Errorf("user %s: monitors are not supported", u.Username)
 		case acl.Joiner:
-			return "", fmt.Errorf("user %s: joiners are not supported: no rule of broker/mosquitto lets one read its own answers alone", u.Username)
+			if u.Username != joiner {
+				return "", fmt.Errorf("user %s: the acl file has a block for a joiner called %s", u.Username, joiner)
+			}
 		case acl.Observer:
 			if (acl.Identity{Role: acl.Agent, ID: u.Username}).Validate() == nil {
 				return "", fmt.Errorf("user %s: an observer with the name of a cluster is its agent too; call it observer.%s", u.Username, id.ID)
@@ -166,7 +176,7 @@ func rules(users []broker.User) (string, error) {
 			out += "user " + u.Username + "\n" + strings.ReplaceAll(block, exampleSource, id.ID)
 			for _, other := range users {
 				if o := other.Identity(); o.Role == acl.Source && o.ID != id.ID {
-					out += "topic deny sources/" + o.ID + "/sourcebroadcast\n"
+					out += "topic deny sources/" + o.ID + "/sourcebroadcast\ntopic deny sources/" + o.ID + "/joinrequests\n"
 				}
 			}
 			out += "\n"
@@ -178,10 +188,10 @@ func rules(users []broker.User) (string, error) {
 // Process is a running Mosquitto process.
 type Process struct {
 	*process.Process
-	// Addr is host:port.
-	Addr string
-	// Port is the port of Addr.
-	Port int
+	// Addr is host:port, JoinersAddr that of joiners, with TLS only.
+	Addr, JoinersAddr string
+	// Port is the port of Addr, JoinersPort that of JoinersAddr.
+	Port, JoinersPort int
 }
 
 // Start renders cfg, starts mosquitto and returns when it accepts connections. It returns an error
@@ -195,10 +205,18 @@ func Start(ctx context.Context, cfg Config) (*Process, error) {
 	if cfg.Port, err = freePort(cfg.Port); err != nil {
 		return nil, err
 	}
+	if cfg.TLS != nil {
+		if cfg.JoinersPort, err = freePort(cfg.JoinersPort); err != nil {
+			return nil, err
+		}
+	}
 	if err := Render(cfg); err != nil {
 		return nil, err
 	}
-	p := &Process{Port: cfg.Port, Addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(cfg.Port))}
+	p := &Process{
+		Port: cfg.Port, Addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(cfg.Port)),
+		JoinersPort: cfg.JoinersPort, JoinersAddr: net.JoinHostPort("127.0.0.1", strconv.Itoa(cfg.JoinersPort)),
+	}
 	if p.Process, err = process.StartIn(cfg.Dir, "mosquitto", program, "-c", "mosquitto.conf"); err != nil {
 		return nil, err
 	}

@@ -63,7 +63,7 @@ func TestRenderRefusesUsers(t *testing.T) {
 		want string
 	}{
 		"monitor":     {broker.User{Username: "m", Password: "x", Role: acl.Monitor}, "monitors are not supported"},
-		"joiner":      {broker.User{Username: "j", Password: "x", Role: acl.Joiner}, "joiners are not supported"},
+		"joiner":      {broker.User{Username: "j", Password: "x", Role: acl.Joiner}, "called joiner.any"},
 		"observer":    {broker.User{Username: "ops", Password: "x", Role: acl.Observer}, "call it observer.ops"},
 		"other id":    {broker.User{Username: "m", ID: "n", Password: "x", Role: acl.Agent}, "of an agent must equal the user name"},
 		"no password": {broker.User{Username: "m", Role: acl.Agent}, "plain password"},

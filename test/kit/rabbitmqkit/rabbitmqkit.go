@@ -16,11 +16,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/workwire/workwire/broker"
+	"github.com/workwire/workwire/broker/acl"
 	"github.com/workwire/workwire/broker/rabbitmq"
 )
 
@@ -38,7 +40,7 @@ type Config struct {
 	Dir string
 	// Users are the clients; see [rabbitmq.Definitions]. Without TLS each needs a plain Password.
 	Users []broker.User
-	// TLS requires client certificates, whose common name is the user name. nil means plain TCP and
+	// TLS requires client certificates, whose common name is the user name, unless there is a joiner. nil means plain TCP and
 	// passwords.
 	TLS *TLS
 }
@@ -192,6 +194,9 @@ func render(cfg Config, addrs addresses) error {
 	if cfg.TLS == nil {
 		conf = tlsSettings.ReplaceAllString(conf, "") + "mqtt.listeners.ssl = none\nmqtt.listeners.tcp.default = " + addrs.mqtt.String() + "\n"
 	} else {
+		if slices.ContainsFunc(cfg.Users, func(u broker.User) bool { return u.Role == acl.Joiner }) {
+			conf = strings.Replace(conf, "fail_if_no_peer_cert = true", "fail_if_no_peer_cert = false", 1)
+		}
 		files["config/enabled_plugins"] = plugins.ReplaceAll(files["config/enabled_plugins"], []byte(", rabbitmq_web_mqtt]."))
 		at := fmt.Sprintf(`{ip, "127.0.0.1"}, {port, %d}`, addrs.webSocket.Port)
 		files["config/advanced.config"] = []byte(strings.Replace(rabbitmq.Advanced, "{port, 443}", at, 1))
