@@ -133,11 +133,20 @@ go test -c -o "$work/broker.test" ./broker
 go test -c -o "$work/integration.test" ./test/integration
 if wait "$rabbitmq"; then
 	cat "$work/rabbitmq"
-	export WORKWIRE_RABBITMQ=workwire/rabbitmq:$E2E_NAME
+	export WORKWIRE_RABBITMQ=workwire/rabbitmq:$E2E_NAME WORKWIRE_MOSQUITTO_WEBSOCKETS=1
+	mkdir -p "$work/mosquitto"
+	for program in sbin/mosquitto bin/mosquitto_passwd; do
+		cat >"$work/mosquitto/${program##*/}" <<-END
+			#!/bin/sh
+			exec docker run --rm --label=com.docker.compose.project=$E2E_NAME --network=host --user=0 --volume=/tmp:/tmp \
+				--workdir="\$PWD" --entrypoint=/usr/$program $WORKWIRE_RABBITMQ "\$@"
+		END
+		chmod +x "$work/mosquitto/${program##*/}"
+	done
 else
 	sed 's/^/rabbitmq-image.sh: /' "$work/rabbitmq" >&2
 	[ "${E2E_REQUIRED:-}" != 1 ] || exit 1
-	echo "## e2e: deploy/compose/rabbitmq.yaml and the access rules of RabbitMQ are NOT tried: see above" >&2
+	echo "## e2e: deploy/compose/rabbitmq.yaml and the access rules of RabbitMQ and WebSockets of Mosquitto are NOT tried: see above" >&2
 fi
 
 # run FOLDER ARGUMENTS...: runs the tests of a package with these arguments, and what they print goes to $work/output, too.
@@ -158,7 +167,7 @@ run() {
 
 status=0
 # What needs the image of RabbitMQ: the tests of packages have none.
-run broker -test.timeout=10m -test.run='TestAccess/rabbitmq|TestRabbitMQ' || status=$?
+PATH=$work/mosquitto:$PATH run broker -test.timeout=10m -test.run='TestAccess/rabbitmq|TestRabbitMQ|TestWebSocket$' || status=$?
 if [ -x bin/controlplane ]; then
 	run test/integration -test.timeout=10m -test.run='TestJoin$/rabbitmq|TestStayJoined/rabbitmq' || status=$?
 else

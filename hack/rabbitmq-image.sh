@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes the test image workwire/rabbitmq:dev: RabbitMQ 4 of Debian 13, from the mirror that this machine's apt
-# uses. Its packages are kept in ~/.cache/workwire, so that the next call only imports them. Exits 2, and says
+# uses, and its Mosquitto, which has WebSockets. Its packages are kept in ~/.cache/workwire, so that the next call only imports them. Exits 2, and says
 # why, where the image cannot be made.
 #
 #   hack/rabbitmq-image.sh [TAG...]   further tags besides dev
@@ -29,8 +29,8 @@ pack() {
 	trap 'rm -rf "$root"' EXIT
 	eval "$(apt-config shell proxy Acquire::http::Proxy)"
 	[ -z "${proxy:-}" ] || export http_proxy=$proxy https_proxy=$proxy
-	# Only the packages that rabbitmq-server needs, and what bash scripts need.
-	debootstrap --variant=minbase --include=rabbitmq-server trixie "$root/root" "$(mirror)" >"$root/log" 2>&1 || status=$?
+	# Only the packages that these need, and what bash scripts need.
+	debootstrap --variant=minbase --include=rabbitmq-server,mosquitto trixie "$root/root" "$(mirror)" >"$root/log" 2>&1 || status=$?
 	if [ "$status" != 0 ]; then
 		tail -5 "$root/log" >&2
 		cannot "debootstrap failed; the end of its log is above"

@@ -97,7 +97,7 @@ func (b *Broker) Start(ctx context.Context) error {
 func (b *Broker) startMosquitto(ctx context.Context) error {
 	port := 0
 	if before, ok := b.running.(*mosquittokit.Process); ok {
-		port = before.Port
+		port = before.Config.Port
 	}
 	p, err := mosquittokit.Start(ctx, mosquittokit.Config{Dir: b.config.Dir, Port: port, Users: b.users})
 	if err != nil {

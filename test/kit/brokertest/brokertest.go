@@ -29,8 +29,9 @@ import (
 // Running is a broker that runs until Stop or the end of the test. Use it from the test's own
 // goroutine.
 type Running struct {
-	// Addr is host:port of the first listener, JoinersAddr that of Mosquitto's for joiners, with TLS. Restart keeps them.
-	Addr, JoinersAddr string
+	// Addr is host:port of the first listener; JoinersAddr that of Mosquitto's for joiners, with TLS, WebSocketAddr that of its WebSockets.
+	// Restart keeps them.
+	Addr, JoinersAddr, WebSocketAddr string
 	// Broker is the running broker, nil for Mosquitto.
 	Broker *broker.Broker
 
@@ -142,8 +143,7 @@ func StartMosquittoWith(t testing.TB, cfg mosquittokit.Config) *Running {
 		if err != nil {
 			t.Fatalf("brokertest: %v", err)
 		}
-		r.Addr, cfg.Port = p.Addr, p.Port
-		r.JoinersAddr, cfg.JoinersPort = p.JoinersAddr, p.JoinersPort
+		r.Addr, r.JoinersAddr, r.WebSocketAddr, cfg = p.Addr, p.JoinersAddr, p.WebSocketAddr, p.Config
 		r.stop = func() {
 			if err := p.Stop(); err != nil {
 				t.Errorf("brokertest: %v", err)

@@ -2,7 +2,7 @@
 //
 //	p, err := mosquittokit.Start(ctx, mosquittokit.Config{Dir: dir, Users: users})
 //	dial(p.Addr)
-//	err = p.Stop() // keeps dir; to restart, call Start with Port: p.Port
+//	err = p.Stop() // keeps dir; to restart, call Start with p.Config
 package mosquittokit
 
 import (
@@ -32,6 +32,7 @@ const (
 	defaultListener = "listener 1883 127.0.0.1"
 	tlsListener     = "#listener 8883\n"
 	joinersListener = "listener 8884\n"
+	webListener     = "listener 443\n"
 	crlSetting      = "crlfile client-ca.crl\n"
 	userAsClientID  = "#use_username_as_clientid true"
 	joiner          = "joiner.any"
@@ -49,6 +50,11 @@ type Config struct {
 
 	// Port is the TCP port on loopback, JoinersPort, with TLS, that of joiners; 0 chooses a free port.
 	Port, JoinersPort int
+
+	// WebSocket adds a listener for WebSockets, at WebSocketPort, or any free port for 0. It needs TLS, and a Mosquitto
+	// that was built with libwebsockets, which listens beyond loopback.
+	WebSocket     bool
+	WebSocketPort int
 
 	// Users are the clients. Each needs a plain Password, unless TLS is set. The ID of an agent
 	// must be empty or equal to its Username, because Mosquitto's rules use the user name. A source
@@ -109,8 +115,12 @@ func settings(cfg Config) string {
 		above, block, _ := strings.Cut(conf, tlsListener)
 		block = "\n" + commented.ReplaceAllString(block, "$1")
 		if cfg.TLS.CRLFile == "" {
-			block = strings.Replace(block, crlSetting, "", 1)
+			block = strings.ReplaceAll(block, crlSetting, "")
 		}
+		if !cfg.WebSocket {
+			block, _, _ = strings.Cut(block, webListener)
+		}
+		block = strings.Replace(block, webListener, fmt.Sprintf("listener %d 127.0.0.1\n", cfg.WebSocketPort), 1)
 		block = strings.Replace(block, joinersListener, fmt.Sprintf("listener %d 127.0.0.1\n", cfg.JoinersPort), 1)
 		block = strings.NewReplacer("client-ca.crl", cfg.TLS.CRLFile, "server.crt", cfg.TLS.CertFile, "server.key", cfg.TLS.KeyFile, "client-ca.crt", cfg.TLS.ClientCAFile).Replace(block)
 		conf = strings.Replace(above, defaultListener, "", 1) + listener + block
@@ -188,10 +198,10 @@ func rules(users []broker.User) (string, error) {
 // Process is a running Mosquitto process.
 type Process struct {
 	*process.Process
-	// Addr is host:port, JoinersAddr that of joiners, with TLS only.
-	Addr, JoinersAddr string
-	// Port is the port of Addr, JoinersPort that of JoinersAddr.
-	Port, JoinersPort int
+	// Addr is host:port, JoinersAddr that of joiners, with TLS only, WebSocketAddr that of WebSockets.
+	Addr, JoinersAddr, WebSocketAddr string
+	// Config has the ports.
+	Config Config
 }
 
 // Start renders cfg, starts mosquitto and returns when it accepts connections. It returns an error
@@ -202,42 +212,50 @@ func Start(ctx context.Context, cfg Config) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	if cfg.Port, err = freePort(cfg.Port); err != nil {
-		return nil, err
-	}
-	if cfg.TLS != nil {
-		if cfg.JoinersPort, err = freePort(cfg.JoinersPort); err != nil {
+	p := &Process{}
+	for _, port := range []struct {
+		wanted bool
+		port   *int
+		addr   *string
+	}{{true, &cfg.Port, &p.Addr}, {cfg.TLS != nil, &cfg.JoinersPort, &p.JoinersAddr}, {cfg.WebSocket, &cfg.WebSocketPort, &p.WebSocketAddr}} {
+		if !port.wanted {
+			continue
+		}
+		if *port.port, err = freePort(*port.port); err != nil {
 			return nil, err
 		}
+		*port.addr = net.JoinHostPort("127.0.0.1", strconv.Itoa(*port.port))
 	}
 	if err := Render(cfg); err != nil {
 		return nil, err
 	}
-	p := &Process{
-		Port: cfg.Port, Addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(cfg.Port)),
-		JoinersPort: cfg.JoinersPort, JoinersAddr: net.JoinHostPort("127.0.0.1", strconv.Itoa(cfg.JoinersPort)),
-	}
+	p.Config = cfg
 	if p.Process, err = process.StartIn(cfg.Dir, "mosquitto", program, "-c", "mosquitto.conf"); err != nil {
 		return nil, err
 	}
-	if err := p.waitUntilAccepting(ctx); err != nil {
-		_ = p.Kill()
-		return nil, err
+	for _, addr := range []string{p.Addr, p.JoinersAddr, p.WebSocketAddr} {
+		if addr == "" {
+			continue
+		}
+		if err := p.waitUntilAccepting(ctx, addr); err != nil {
+			_ = p.Kill()
+			return nil, err
+		}
 	}
 	return p, nil
 }
 
-func (p *Process) waitUntilAccepting(ctx context.Context) error {
+func (p *Process) waitUntilAccepting(ctx context.Context, addr string) error {
 	for {
-		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", p.Addr)
+		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
 		if err == nil {
 			return conn.Close()
 		}
 		select {
 		case <-p.Done():
-			return fmt.Errorf("start mosquitto on %s: %w", p.Addr, p.Died())
+			return fmt.Errorf("start mosquitto on %s: %w", addr, p.Died())
 		case <-ctx.Done():
-			return fmt.Errorf("start mosquitto on %s: it does not accept connections: %w", p.Addr, ctx.Err())
+			return fmt.Errorf("start mosquitto on %s: it does not accept connections: %w", addr, ctx.Err())
 		case <-time.After(5 * time.Millisecond):
 		}
 	}

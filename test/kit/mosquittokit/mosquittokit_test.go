@@ -30,7 +30,7 @@ func TestStartStopRestart(t *testing.T) {
 		t.Error("it still accepts connections after Stop")
 	}
 
-	cfg.Port = p.Port
+	cfg.Port = p.Config.Port
 	again, err := mosquittokit.Start(ctx, cfg)
 	if err != nil {
 		t.Fatalf("restart on the same port: %v", err)
