@@ -29,6 +29,8 @@ test)
 	ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || need postgres postgresql
 	# Tests of the hub's dashboard look at it.
 	need chromium chromium
+	# Tests of an authority whose key a program has.
+	need openssl openssl
 	# Tests of the man pages of a release read them.
 	need man man-db
 	# The race detector is linked by a C compiler.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/workwire/workwire/pkg/apis/workwire/v1alpha1"
 	"github.com/workwire/workwire/pkg/hub"
+	"github.com/workwire/workwire/pkg/security/certificates"
 	"github.com/workwire/workwire/pkg/transport/config"
 	"github.com/workwire/workwire/pkg/transport/mqtt"
 )
@@ -20,6 +21,7 @@ import (
 type joinOptions struct {
 	enabled           bool
 	certFile, keyFile string
+	signCommand       string
 	signerName        string
 	validity, rejoin  time.Duration
 }
@@ -34,6 +36,8 @@ func (o *joinOptions) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.certFile, "join-authority-cert-file", o.certFile, "PEM file with the certificate of the authority that signs approved CertificateSigningRequests of agents; read again for each "+
 		"(default none, and another signer signs those of --join-signer-name)")
 	fs.StringVar(&o.keyFile, "join-authority-key-file", o.keyFile, "PEM file with its key")
+	fs.StringVar(&o.signCommand, "join-sign-command", o.signCommand, "program that has its key, such as that of a KMS, in place of the file: it is run for each signature with the name of the hash as its argument, "+
+		"reads the digest and prints the signature within 10s, see docs/join.md")
 	fs.StringVar(&o.signerName, "join-signer-name", o.signerName, "signer name of the CertificateSigningRequests that another signer signs, such as clusterissuers.cert-manager.io/NAME for cert-manager")
 	fs.DurationVar(&o.validity, "join-certificate-validity", o.validity, "how long certificates are valid that this hub signs; agents renew them at two thirds of it; at least 1m")
 	fs.DurationVar(&o.rejoin, "rejoin-within", o.rejoin, "how long after the end of its certificate a cluster may get another one without a new token; 0 for never")
@@ -42,8 +46,10 @@ func (o *joinOptions) addFlags(fs *pflag.FlagSet) {
 // validate reports every fault, with broker from the transport configuration of the hub.
 func (o *joinOptions) validate(broker config.Config, file string) []error {
 	var errs []error
-	if (o.certFile == "") != (o.keyFile == "") {
-		errs = append(errs, errors.New("--join-authority-cert-file and --join-authority-key-file belong together: set both, or neither"))
+	if o.keyFile != "" && o.signCommand != "" {
+		errs = append(errs, errors.New("--join-authority-key-file and --join-sign-command are two places of one key: set one of them"))
+	} else if (o.certFile == "") != (o.keyFile == "" && o.signCommand == "") {
+		errs = append(errs, errors.New("--join-authority-cert-file and --join-authority-key-file, or --join-sign-command, belong together: set both, or neither"))
 	}
 	if !o.enabled {
 		if o.certFile != "" {
@@ -65,12 +71,20 @@ func (o *joinOptions) validate(broker config.Config, file string) []error {
 	if broker.BrokerHost != "" && (broker.ClientCert.IsEmpty() || broker.CA.IsEmpty()) {
 		errs = append(errs, fmt.Errorf("--join needs clientCertFile, clientKeyFile and caFile in %s: the hub signs its answers with that certificate", file))
 	}
-	if o.certFile != "" {
-		if _, err := tls.LoadX509KeyPair(o.certFile, o.keyFile); err != nil {
-			errs = append(errs, fmt.Errorf("--join-authority-cert-file, --join-authority-key-file: %w", err))
+	if o.certFile != "" && (o.keyFile != "" || o.signCommand != "") {
+		if _, err := o.authority(); err != nil {
+			errs = append(errs, fmt.Errorf("--join-authority-cert-file, %s: %w", map[bool]string{true: "--join-sign-command", false: "--join-authority-key-file"}[o.signCommand != ""], err))
 		}
 	}
 	return errs
+}
+
+// authority reads the authority that signs.
+func (o *joinOptions) authority() (tls.Certificate, error) {
+	if o.signCommand != "" {
+		return certificates.CommandAuthority(o.certFile, o.signCommand)
+	}
+	return tls.LoadX509KeyPair(o.certFile, o.keyFile)
 }
 
 // joining returns what answers requests to join; nil without --join.
@@ -99,7 +113,7 @@ func (o *options) joining(logger *slog.Logger) (*hub.Joining, error) {
 		},
 	}
 	if o.joins.certFile != "" {
-		j.Authority = func() (tls.Certificate, error) { return tls.LoadX509KeyPair(o.joins.certFile, o.joins.keyFile) }
+		j.Authority, j.AuthorityElsewhere = o.joins.authority, o.joins.signCommand != ""
 	}
 	return j, nil
 }

@@ -21,6 +21,9 @@ func TestJoinFlags(t *testing.T) {
 		"no name":                {func(o *joinOptions) { o.signerName = "cert-manager.io/" }, "--join-signer-name must be DOMAIN/NAME"},
 		"two signers":            {func(o *joinOptions) { o.signerName, o.certFile, o.keyFile = "example.com/fleet", "ca.crt", "ca.key" }, "--join-signer-name is for another signer"},
 		"a certificate alone":    {func(o *joinOptions) { o.certFile = "ca.crt" }, "belong together"},
+		"a program alone":        {func(o *joinOptions) { o.signCommand = "sign" }, "belong together"},
+		"two places of the key":  {func(o *joinOptions) { o.certFile, o.keyFile, o.signCommand = "ca.crt", "ca.key", "sign" }, "set one of them"},
+		"no such certificate":    {func(o *joinOptions) { o.certFile, o.signCommand = "none.crt", "sign" }, "--join-authority-cert-file, --join-sign-command: open none.crt"},
 		"certificates too short": {func(o *joinOptions) { o.validity = time.Second }, "--join-certificate-validity must be at least 1m"},
 		"a negative time":        {func(o *joinOptions) { o.rejoin = -time.Second }, "--rejoin-within must not be negative"},
 	} {

@@ -30,8 +30,10 @@ type Joining struct {
 	// required.
 	Certificate func() (tls.Certificate, error)
 	Trust       func() ([]byte, error)
-	// Authority returns the authority that signs approved CertificateSigningRequests; nil: another signer does.
-	Authority func() (tls.Certificate, error)
+	// Authority returns the authority that signs approved CertificateSigningRequests; nil: another signer does. AuthorityElsewhere says that a
+	// signature takes long, such as with [certificates.CommandAuthority]: clusters do not wait for those of others then.
+	Authority          func() (tls.Certificate, error)
+	AuthorityElsewhere bool
 	// SignerName of the CertificateSigningRequests; default [v1alpha1.AgentSignerName].
 	SignerName string
 	// Validity is how long its certificates are valid; default 90 days.
@@ -52,7 +54,7 @@ func (h *Hub) buildJoins(client versioned.Interface) error {
 	}
 	j, err := joins.New(joins.Config{
 		Core: h.core, Certificates: certificates, Writer: client, Clusters: h.informers.ManagedClusters(), Namespace: c.Namespace, Source: h.cfg.Source, Topics: h.cfg.Topics,
-		Transport: c.Transport, Certificate: c.Certificate, Trust: c.Trust, Authority: c.Authority, SignerName: cmp.Or(c.SignerName, v1alpha1.AgentSignerName), Validity: cmp.Or(c.Validity, DefaultCertificateValidity), Rejoin: c.Rejoin,
+		Transport: c.Transport, Certificate: c.Certificate, Trust: c.Trust, Authority: c.Authority, AuthorityElsewhere: c.AuthorityElsewhere, SignerName: cmp.Or(c.SignerName, v1alpha1.AgentSignerName), Validity: cmp.Or(c.Validity, DefaultCertificateValidity), Rejoin: c.Rejoin,
 		Registerer: h.cfg.Registerer, Logger: h.cfg.Logger,
 	})
 	if err != nil {

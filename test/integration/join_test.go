@@ -36,6 +36,7 @@ import (
 	"github.com/workwire/workwire/pkg/ctl/forget"
 	"github.com/workwire/workwire/pkg/ctl/join"
 	"github.com/workwire/workwire/pkg/hub"
+	"github.com/workwire/workwire/pkg/security/certificates"
 	"github.com/workwire/workwire/pkg/security/enrolment"
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/transport/config"
@@ -56,7 +57,8 @@ type joining struct {
 	clusters versioned.Interface
 	validity time.Duration
 	rejoin   time.Duration
-	external bool // somebody else signs
+	external bool   // somebody else signs
+	program  string // has the key of the authority
 	start    func(*joining) *brokertest.Running
 	joiners  string // address of the broker for joiners; "": that of all
 }
@@ -158,6 +160,12 @@ func (w *joining) startHub() {
 			Authority: func() (tls.Certificate, error) {
 				return tls.LoadX509KeyPair(w.path("authority/ca.crt"), w.path("authority/ca.key"))
 			},
+		}
+		if w.program != "" {
+			c.Joining.AuthorityElsewhere = true
+			c.Joining.Authority = func() (tls.Certificate, error) {
+				return certificates.CommandAuthority(w.path("authority/ca.crt"), w.program)
+			}
 		}
 		if w.external {
 			c.Joining.Authority, c.Joining.SignerName = nil, "clusterissuers.cert-manager.io/fleet"
@@ -349,6 +357,25 @@ func TestJoinRefused(t *testing.T) {
 	w.device(name, w.token(name, nil)).refused(enrolment.NameTaken)
 	kit.NoError(t, join.Revoke(t.Context(), w.clusters, string(name), "lost", time.Now()))
 	w.device(name, w.token(name, func(g *enrolment.Grant) { g.Replace = true })).refused(enrolment.Revoked)
+}
+
+// TestSignCommand: a program that has the key of the authority signs; a cluster hears that it does not, and joins when it does.
+func TestSignCommand(t *testing.T) {
+	t.Parallel()
+	kit.OpenSSL.Require(t)
+	w := newJoining(t, func(w *joining) {
+		w.program = w.path("sign")
+		kit.NoError(t, os.WriteFile(w.program, []byte("#!/bin/sh\necho 'the KMS is away' >&2\nexit 1\n"), 0o700))
+	})
+	name := w.Clusters[1]
+	d := w.device(name, w.token(name, nil))
+	d.refused(enrolment.Busy)
+	key := w.path("authority/ca.key")
+	text := fmt.Sprintf("#!/bin/sh\nexec openssl pkeyutl -sign -inkey %s -pkeyopt \"digest:$(echo \"$1\" | tr -d -)\"\n", key)
+	kit.NoError(t, os.WriteFile(w.program+".new", []byte(text), 0o700))
+	kit.NoError(t, os.Rename(w.program+".new", w.program))
+	member, _ := w.connected(name, d.joined())
+	kit.True(t, "the cluster connects", member.up.Load)
 }
 
 // TestForgetJoined: a cluster that has joined and was forgotten gets no certificate any more, with its device key or a token that

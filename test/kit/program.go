@@ -23,6 +23,7 @@ const (
 	HAProxy    Program = "haproxy"
 	Helm       Program = "helm"
 	Man        Program = "man"
+	OpenSSL    Program = "openssl"
 )
 
 // Find returns the path of p. It searches the directories for system programs too, and Debian's of

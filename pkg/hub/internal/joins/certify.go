@@ -105,7 +105,8 @@ func (j *Joins) sign(ctx context.Context, csr *certificatesv1.CertificateSigning
 		})
 	} else if csr.Status.Certificate = j.prepared(csr.Name); csr.Status.Certificate == nil {
 		if csr.Status.Certificate, err = j.issue(cluster, public); err != nil {
-			return err
+			j.tell(ctx, csr.Name, enrolment.Answer{Reason: enrolment.Busy, Message: "the hub has approved this cluster and cannot sign its certificate; its log says why"})
+			return fmt.Errorf("sign the certificate of the cluster %s: %w", cluster, err)
 		}
 	}
 	written, err := j.cfg.Certificates.CertificateSigningRequests().UpdateStatus(ctx, csr, metav1.UpdateOptions{})

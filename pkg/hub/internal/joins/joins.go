@@ -74,8 +74,9 @@ type Config struct {
 	// Both are called for each answer; required.
 	Certificate func() (tls.Certificate, error)
 	Trust       func() ([]byte, error)
-	// Authority signs approved CertificateSigningRequests; nil: somebody else does.
-	Authority func() (tls.Certificate, error)
+	// Authority signs approved CertificateSigningRequests; nil: somebody else does. AuthorityElsewhere says that a signature takes long.
+	Authority          func() (tls.Certificate, error)
+	AuthorityElsewhere bool
 	// SignerName of the CertificateSigningRequests; required.
 	SignerName string
 	// Validity of certificates that Authority signs; required. Rejoin is how long after the end of its certificate a device may come back.

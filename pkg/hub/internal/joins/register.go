@@ -152,7 +152,7 @@ func (j *Joins) ask(ctx context.Context, p enrolment.Proven, name string, approv
 	return nil
 }
 
-// create makes the ManagedCluster of a request. If the token lets it in and the authority is here, it is made with its certificate, which is
+// create makes the ManagedCluster of a request. If the token lets it in and the key of the authority is here, it is made with its certificate, which is
 // noted before anybody has it, as [Joins.issued] would by one more write.
 func (j *Joins) create(ctx context.Context, p enrolment.Proven, grant *enrolment.Grant) (certificate []byte, err error) {
 	cluster := &clusterv1.ManagedCluster{
@@ -162,7 +162,7 @@ func (j *Joins) create(ctx context.Context, p enrolment.Proven, grant *enrolment
 			{Key: clusterv1.ManagedClusterTaintUnreachable, Effect: clusterv1.TaintEffectNoSelect, TimeAdded: metav1.NewTime(time.Now().Truncate(time.Second))},
 		}},
 	}
-	if j.cfg.Authority != nil && grant.Approve {
+	if j.cfg.Authority != nil && grant.Approve && !j.cfg.AuthorityElsewhere { // with which the lock of the caller would be held for long
 		parsed, err := enrolment.CheckCSR(p.CSR, p.Cluster)
 		if err != nil {
 			return nil, err
