@@ -48,7 +48,7 @@ func TestStory(t *testing.T) {
 			t.Errorf("the story has no sentence %q:\n%s", sentence, all.String())
 		}
 	}
-	if strings.Contains(all.String(), "cannot be read") {
+	if strings.Contains(all.String(), "that cannot be read: ") {
 		t.Errorf("a message is not understood:\n%s", all.String())
 	}
 }

@@ -15,7 +15,9 @@ import (
 type liar struct {
 	random *random
 	mu     sync.Mutex
-	rate   int // percent of messages
+	rate   int           // percent of messages
+	most   time.Duration // by which one is late
+	until  time.Time     // when the last one arrives
 }
 
 // fate is what becomes of a message that was acknowledged to its sender.
@@ -28,10 +30,18 @@ const (
 	repeated // delivered at once, and again late
 )
 
-func (l *liar) set(rate int) {
+// set has a percentage of messages have another fate than to be delivered, and be late by most at most.
+func (l *liar) set(rate int, most time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.rate = rate
+	l.rate, l.most = rate, most
+}
+
+// lateUntil returns in what time the last late message arrives; 0: there is none.
+func (l *liar) lateUntil() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return max(0, time.Until(l.until))
 }
 
 // lies reports whether a message may have another fate than to be delivered.
@@ -52,7 +62,11 @@ func (l *liar) fate(message string) (fate, time.Duration) {
 	if !random.chance(l.rate) {
 		return delivered, 0
 	}
-	return []fate{lost, late, repeated}[random.intN(3)], random.upTo(maxOutage)
+	what, after := []fate{lost, late, repeated}[random.intN(3)], random.upTo(l.most)
+	if arrives := time.Now().Add(after); what != lost && arrives.After(l.until) {
+		l.until = arrives
+	}
+	return what, after
 }
 
 // link is the connection of a program to the broker. Its messages are noted, and those that it receives have a fate.
@@ -60,8 +74,11 @@ type link struct {
 	transport.Transport
 	trace *trace
 	liar  *liar
+	depot *depot
 	id    string
 	dead  func() bool // of the program
+	// reading returns how long the program takes to read a message.
+	reading func(message string) time.Duration
 	// delay returns how long a message takes to the broker.
 	delay func(message string) time.Duration
 	// received is told of each message before the program gets it. Optional.
@@ -102,13 +119,21 @@ func (l *link) Run(ctx context.Context, h transport.Handler) error {
 		defer one.Unlock()
 		if ctx.Err() == nil && !l.dead() {
 			l.trace.message(l.id, "receives", m.Event, " on "+m.Topic+how)
-			if l.received != nil {
+			if l.received != nil && how != astray {
 				l.received(m.Event)
 			}
 			received(ctx, m)
 		}
 	}
+	running := ctx
 	h.Received = func(ctx context.Context, m transport.Message) {
+		if takes := l.reading(l.id + identity(m.Event)); takes > 0 {
+			select {
+			case <-time.After(takes):
+			case <-ctx.Done():
+				return
+			}
+		}
 		what, after := l.liar.fate(l.id + identity(m.Event))
 		again := m
 		again.Event, again.Ack = m.Event.Clone(), func() {}
@@ -116,6 +141,9 @@ func (l *link) Run(ctx context.Context, h transport.Handler) error {
 		case lost:
 			l.trace.message("broker", "loses", m.Event, " to "+l.id)
 			m.Ack()
+			if deliver, found := l.depot.astray(l.id, m); found {
+				deliver()
+			}
 			return
 		case late:
 			m.Ack()
@@ -124,11 +152,18 @@ func (l *link) Run(ctx context.Context, h transport.Handler) error {
 		case repeated:
 			time.AfterFunc(after, func() { receive(ctx, again, ", again") })
 		}
+		if isWork(m.Event) {
+			l.depot.keep(l.id, m)
+		}
 		receive(ctx, m, "")
 	}
 	connected := h.Connected
 	h.Connected = func(ctx context.Context, c transport.Connection) {
 		l.online(true)
+		old := l.depot.connected(l.id, func(m transport.Message) { go receive(running, m, astray) })
+		for _, m := range old {
+			receive(running, m, ", retained")
+		}
 		if connected != nil {
 			connected(ctx, c)
 		}
@@ -142,6 +177,9 @@ func (l *link) Run(ctx context.Context, h transport.Handler) error {
 	}
 	return l.Transport.Run(ctx, h)
 }
+
+// astray is how a message was received that is for another program.
+const astray = ", astray"
 
 // describe names an event, and what orders it.
 func describe(e cloudevents.Event) string {

@@ -18,10 +18,11 @@ type happening struct {
 var happenings = []happening{
 	{30, (*World).createWork}, {40, (*World).changeWork}, {12, (*World).deleteWork},
 	{8, (*World).createOwn}, {12, (*World).changeOwn}, {4, (*World).deleteOwn}, {3, (*World).killSource},
-	{3, (*World).killHub}, {3, (*World).part}, {4, (*World).killAgent}, {6, (*World).cut}, {2, (*World).forgetSession}, {2, (*World).duplicate},
+	{3, (*World).killHub}, {6, (*World).part}, {4, (*World).killAgent}, {6, (*World).cut}, {2, (*World).forgetSession}, {2, (*World).duplicate},
 	{4, (*World).overload}, {4, (*World).breakWatches}, {2, (*World).compact},
 	{4, (*World).lie}, {5, (*World).deleteObject}, {5, (*World).changeObject}, {5, (*World).keepObject}, {2, (*World).refuseObjects},
-	{1, (*World).restoreState}, {3, (*World).forge}, {3, (*World).backUp}, {2, (*World).restoreAPI}, {2, (*World).limitPackets}, {2, (*World).downgrade},
+	{1, (*World).restoreState}, {3, (*World).forge}, {3, (*World).backUp}, {2, (*World).restoreAPI}, {2, (*World).limitPackets}, {3, (*World).downgrade},
+	{6, (*World).halfOpen}, {1, (*World).night}, {3, (*World).readSlowly}, {2, (*World).replay},
 }
 
 // timer is something that happens later.
@@ -56,7 +57,8 @@ func (w *World) Run() []string {
 			}
 		}
 	}
-	for n, end := 1, time.Now().Add(w.o.Faults); time.Now().Before(end); n++ {
+	w.end = time.Now().Add(w.o.Faults)
+	for n := 1; time.Now().Before(w.end); n++ {
 		w.random.restart(w.o.Seed, 2*n)
 		w.advance(w.random.upTo(8 * time.Second))
 		w.random.restart(w.o.Seed, 2*n+1)
@@ -88,7 +90,7 @@ func (w *World) lastWords() {
 	case honest:
 		w.silence()
 	default:
-		w.lieAbout(60)
+		w.lieAbout(60, maxOutage)
 	}
 	for range 6 {
 		number := len(w.trace.decisions) + 1
@@ -100,13 +102,13 @@ func (w *World) lastWords() {
 		w.random.restart(w.o.Seed, 2*number+1)
 		w.advance(w.random.upTo(3 * time.Second))
 	}
-	w.liar.set(0)
+	w.liar.set(0, 0)
 }
 
 // tightLimit is a packet limit that all works of a tight world fit, and no list of them.
 const tightLimit = 2900
 
-// maxOutage is the longest time that something is away.
+// maxOutage is the longest time that something is away, but for what network.go says.
 const maxOutage = 90 * time.Second
 
 // advance lets time go by, and what is due in it happen.
@@ -155,17 +157,20 @@ func (w *World) anyHub() *program { return w.hubs[w.random.intN(len(w.hubs))] }
 
 func (w *World) killHub() { w.kill(w.anyHub()) }
 
-// part cuts a hub off from its API for a while.
+// part cuts a hub or an agent off from its API for a while.
 func (w *World) part() {
-	p := w.anyHub()
+	p, api := w.anyHub(), w.hubAPI
+	if c := w.anyCluster(); w.random.chance(60) {
+		p, api = c.agent, c.api
+	}
 	i := p.running
 	if i == nil || i.is(&i.apart) {
 		return
 	}
 	w.trace.note(p.name, "is cut off from its API")
 	i.set(&i.apart, true)
-	w.hubAPI.BreakWatches()
-	w.later(maxOutage, func() {
+	api.BreakWatches()
+	w.afterOutage(func() {
 		i.set(&i.apart, false)
 		w.trace.note(p.name, "can reach its API again")
 	})
@@ -176,7 +181,7 @@ func (w *World) killAgent() { w.kill(w.anyCluster().agent) }
 func (w *World) kill(p *program) {
 	if p.running != nil {
 		p.kill()
-		w.later(maxOutage, p.run)
+		w.afterOutage(p.run)
 	}
 }
 
@@ -233,12 +238,15 @@ func (w *World) restoreAPI() {
 }
 
 // cut cuts the connection of some program for a while.
-func (w *World) cut() {
+func (w *World) cut() { w.cutOff(w.anyClient()) }
+
+// anyClient returns a program that is a client of the broker.
+func (w *World) anyClient() *program {
 	p := append([]*program{w.anyHub()}, w.sources.programs...)[w.random.intN(3)]
 	if w.random.chance(60) {
 		p = w.anyCluster().agent
 	}
-	w.cutOff(p)
+	return p
 }
 
 // cutOff cuts the connection of a program for a while.
@@ -249,7 +257,7 @@ func (w *World) cutOff(p *program) {
 	w.away[p.id] = true
 	w.trace.note(p.name, "is cut off from the broker")
 	w.broker.Cut(p.id)
-	w.later(maxOutage, func() {
+	w.afterOutage(func() {
 		delete(w.away, p.id)
 		if p.running != nil || slices.Contains(w.hubs, p) {
 			w.trace.note(p.name, "can reach the broker again")
@@ -257,25 +265,6 @@ func (w *World) cutOff(p *program) {
 			w.broker.Restore(p.id)
 		}
 	})
-}
-
-// downgrade replaces a program by a version that knows OCM's protocol alone, for a while. Where programs sign, nobody would believe it.
-func (w *World) downgrade() {
-	p := slices.Concat(w.agents(), w.hubs)[w.random.intN(len(w.clusters)+len(w.hubs))]
-	if w.o.Keys != "" || p.running == nil {
-		return
-	}
-	w.replace(p, true)
-	w.later(2*maxOutage, func() { w.replace(p, false) })
-}
-
-func (w *World) replace(p *program, plain bool) {
-	w.trace.note(p.name, fmt.Sprintf("is of another version; it knows OCM's protocol alone: %v", plain))
-	p.plain = plain
-	if p.running != nil { // else a timer starts it
-		p.kill()
-		p.run()
-	}
 }
 
 // limitPackets has the broker start again with a packet limit that is near to the size of messages, for a while.
@@ -354,13 +343,14 @@ func (w *World) lie() {
 	if w.o.Honest || w.o.Tight {
 		return
 	}
-	w.lieAbout(1 + w.random.intN(40))
-	w.later(maxOutage, func() { w.liar.set(0) })
+	w.lieAbout(1+w.random.intN(40), w.longestOutage())
+	w.later(maxOutage, func() { w.liar.set(0, 0) })
 }
 
-func (w *World) lieAbout(percent int) {
-	w.trace.note("broker", fmt.Sprintf("loses, delays or repeats %d %% of messages", percent))
-	w.liar.set(percent)
+// lieAbout has messages be late by a time at most.
+func (w *World) lieAbout(percent int, late time.Duration) {
+	w.trace.note("broker", fmt.Sprintf("loses, delays or repeats %d %% of messages, by up to %v", percent, late.Round(time.Second)))
+	w.liar.set(percent, late)
 }
 
 func (w *World) breakWatches() {
@@ -377,6 +367,7 @@ func (w *World) compact() {
 
 // agree waits until hub and clusters agree.
 func (w *World) agree() {
+	w.advance(max(0, w.liar.lateUntil()-maxOutage))
 	began := time.Now()
 	w.advance(maxOutage) // until what was delayed has arrived
 	var differences []string

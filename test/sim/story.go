@@ -113,6 +113,7 @@ var (
 	clusterIn   = regexp.MustCompile(`\bcluster\d+\b`)
 	workIn      = regexp.MustCompile(`\bwork\d+\b`)
 	uidIn       = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
+	unusual     = regexp.MustCompile(`, (late|again|astray|retained)$`) // ways in which a message is received
 	logField    = regexp.MustCompile(`(\w+)=("(?:[^"\\]|\\.)*"|\S*)`)
 )
 
@@ -181,7 +182,7 @@ func (t *teller) tellMessage(e *entry) step {
 		}
 	case "receives":
 		s.From, s.To, s.Text = brokerLane, program, the(e.actor)+" receives "+meaning
-		if at := t.published[e.event.ID()]; strings.HasSuffix(e.what, ", late") || strings.HasSuffix(e.what, ", again") {
+		if at := t.published[e.event.ID()]; unusual.MatchString(e.what) {
 			s.Text += e.what[strings.LastIndex(e.what, ","):] + ": it was published at " + at
 		}
 	default:

@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing/synctest"
 	"time"
 
@@ -122,6 +123,7 @@ type World struct {
 	sources    *replicas
 	flaky      *flaky // the ways to all API servers
 	liar       *liar  // the broker at its worst
+	depot      *depot // likewise
 	timers     []timer
 	values     int // of ConfigMaps so far
 	violations violations
@@ -133,6 +135,8 @@ type World struct {
 	backups    map[*kubeapi.Server]*kubeapi.Backup
 
 	agreedAfter time.Duration
+	end         time.Time // of the faults
+	morning     time.Time // when the night ends, see night
 }
 
 // violations are what was found to be wrong. It is safe for concurrent use.
@@ -194,6 +198,7 @@ func New(o Options) *World {
 	w.logger = slog.New(slog.NewTextHandler(w.trace, &slog.HandlerOptions{Level: slog.LevelInfo}))
 	network := &random{seed: o.Seed}
 	w.flaky.random, w.liar, w.violations.trace = network, &liar{random: network}, w.trace
+	w.depot = newDepot(network)
 	w.record, w.undone = newRecord(&w.violations, o.Keys != ""), newUndone(&w.violations, o.Keys != "")
 	w.holds = newHolds(&w.violations)
 	w.term, w.holders = &term{violations: &w.violations}, &holders{violations: &w.violations, hubs: map[string]string{}}
@@ -345,7 +350,8 @@ type program struct {
 	start   func(context.Context, *incarnation) error
 	running *incarnation // nil: it does not run
 	starts  int
-	plain   bool // it is of a version that knows OCM's protocol alone, from the next start on
+	version release      // from the next start on
+	slow    atomic.Int64 // the most that it takes to read a message, as a time.Duration
 	disk    *disk
 	shard   *shard // of a hub; nil: it serves all clusters
 	clock   wrongClock
@@ -357,7 +363,7 @@ type program struct {
 type incarnation struct {
 	program *program
 	number  int // of this start of the program
-	plain   bool
+	version release
 	cancel  context.CancelFunc
 	mu      sync.Mutex
 	killed  bool
@@ -368,7 +374,7 @@ type incarnation struct {
 func (p *program) run() {
 	ctx, cancel := context.WithCancel(background)
 	p.starts++
-	i := &incarnation{program: p, number: p.starts, plain: p.plain, cancel: cancel}
+	i := &incarnation{program: p, number: p.starts, version: p.version, cancel: cancel}
 	p.running = i
 	p.world.trace.note(p.name, starts)
 	p.world.undone.started(p.name)
@@ -436,18 +442,18 @@ func (i *incarnation) way(api *kubeapi.Server) http.RoundTripper {
 func (i *incarnation) transport(published func(topic string, e cloudevents.Event)) transport.Transport {
 	w := i.program.world
 	l := &link{
-		Transport: w.broker.Client(i.program.id), trace: w.trace, liar: w.liar, id: i.program.id, dead: i.dead, delay: w.flaky.publish, received: i.program.received,
+		Transport: w.broker.Client(i.program.id), trace: w.trace, liar: w.liar, depot: w.depot, id: i.program.id, dead: i.dead, reading: i.program.reading, delay: w.flaky.publish, received: i.program.received,
 		published: published, online: func(is bool) { i.set(&i.online, is) },
 	}
-	if i.plain {
+	if i.version != nil {
 		if received := l.received; received != nil {
 			l.received = func(e cloudevents.Event) {
-				if heard, known := plain(e); known {
+				if heard, known := i.version.plain(e); known {
 					received(heard)
 				}
 			}
 		}
-		return plainTransport{l}
+		return plainTransport{l, i.version}
 	}
 	return l
 }

@@ -31,6 +31,8 @@ const window = 256
 var (
 	errCut       = errors.New("the connection was cut")
 	errTakenOver = errors.New("another client connected with the same client id")
+	// errUnanswered says that a message was lost, or its acknowledgement.
+	errUnanswered = errors.New("no acknowledgement")
 )
 
 // Broker passes events between its clients. All methods are safe for concurrent use.
@@ -64,12 +66,22 @@ func (m *message) expired() bool {
 	return err == nil && !at.After(time.Now())
 }
 
-// connection is a connection of a client.
+// connection is a connection of a client. Broker.mu guards it.
 type connection struct {
-	lost   chan struct{} // closed when it is lost
+	lost   chan struct{} // closed when the client knows that it is lost
 	reason error         // set before lost is closed
 	limit  int
-	will   *message // published when the connection is lost
+	will   *message // published when the broker knows that the connection is lost
+	// What is lost on it, see [Broker.Break].
+	sent, received bool
+}
+
+// end tells the client that the connection is lost.
+func (c *connection) end(reason error) {
+	if c.reason == nil {
+		c.reason = reason
+		close(c.lost)
+	}
 }
 
 // NewBroker returns a broker without sessions.
@@ -91,6 +103,32 @@ func (b *Broker) Cut(id string) {
 	defer b.mu.Unlock()
 	b.cut[id] = true
 	b.disconnectLocked(id, errCut)
+}
+
+// Break has the client's connection be half-open: what the client sends, or receives, or both, is lost from now on. The
+// broker notices after one time and the client after another, unless the client connects again before. What the broker has
+// sent and got no acknowledgement of, it sends again on the next connection.
+func (b *Broker) Break(id string, sent, received bool, broker, client time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s := b.sessions[id]
+	if s == nil || s.conn == nil {
+		return
+	}
+	c := s.conn
+	c.sent, c.received = c.sent || sent, c.received || received
+	time.AfterFunc(broker, func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if s.conn == c {
+			b.dropLocked(s, errCut)
+		}
+	})
+	time.AfterFunc(client, func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		c.end(errCut)
+	})
 }
 
 // Restore allows the client to connect again after Cut.
@@ -139,15 +177,19 @@ func (b *Broker) Duplicate(n int) {
 	b.duplicates = n
 }
 
-// disconnectLocked ends the connection of the client, if there is one. The caller must hold b.mu.
+// disconnectLocked ends the connection of the client at both ends, if there is one. The caller must hold b.mu.
 func (b *Broker) disconnectLocked(id string, reason error) {
 	s := b.sessions[id]
 	if s == nil || s.conn == nil {
 		return
 	}
+	s.conn.end(reason)
+	b.dropLocked(s, reason)
+}
+
+// dropLocked ends the connection of s for the broker. The caller must hold b.mu.
+func (b *Broker) dropLocked(s *session, reason error) {
 	c := s.conn
-	c.reason = reason
-	close(c.lost)
 	s.conn = nil
 	if c.will != nil && !errors.Is(reason, errStopping) {
 		b.route(c.will.topic, c.will.event)
@@ -170,23 +212,28 @@ func (b *Broker) connect(id string, filters []string, will *message, yield bool)
 	if held := b.sessions[id]; b.cut[id] || yield && held != nil && held.conn != nil {
 		return nil, false, b.changed
 	}
-	b.disconnectLocked(id, errTakenOver)
 	s, resumed := b.sessions[id]
-	if !resumed {
+	switch {
+	case !resumed:
 		s = &session{}
 		b.sessions[id] = s
+	case s.conn != nil && s.conn.received: // the other client does not hear of it
+		b.dropLocked(s, errTakenOver)
+	default:
+		b.disconnectLocked(id, errTakenOver)
 	}
 	s.filters, s.delivered = filters, 0
 	s.conn = &connection{lost: make(chan struct{}), limit: b.limit, will: will}
 	return s.conn, resumed, nil
 }
 
-// disconnect ends c if it is the current connection of the client.
-func (b *Broker) disconnect(id string, c *connection, reason error) {
+// disconnect ends c because the client stops. The broker hears of it unless that is lost.
+func (b *Broker) disconnect(id string, c *connection) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if s := b.sessions[id]; s != nil && s.conn == c {
-		b.disconnectLocked(id, reason)
+	c.end(errStopping)
+	if s := b.sessions[id]; s != nil && s.conn == c && !c.sent {
+		b.dropLocked(s, errStopping)
 	}
 }
 
@@ -195,7 +242,7 @@ func (b *Broker) next(id string, c *connection) (m *message, changed <-chan stru
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s := b.sessions[id]
-	if s == nil || s.conn != c {
+	if s == nil || s.conn != c || c.received {
 		return nil, b.changed
 	}
 	for s.delivered < len(s.queue) && s.queue[s.delivered].expired() {
@@ -215,7 +262,7 @@ func (b *Broker) ack(id string, c *connection, m *message, acked map[*message]bo
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s := b.sessions[id]
-	if s == nil || s.conn != c {
+	if s == nil || s.conn != c || c.sent {
 		return
 	}
 	acked[m] = true
@@ -227,18 +274,25 @@ func (b *Broker) ack(id string, c *connection, m *message, acked map[*message]bo
 	b.notify()
 }
 
-// publish delivers e to each session that subscribes to topic. It reports whether there is none.
+// publish delivers e to each session that subscribes to topic. It reports whether there is none, and fails with errUnanswered if
+// the client gets no answer.
 func (b *Broker) publish(id string, c *connection, topic string, e cloudevents.Event) (nobody bool, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if s := b.sessions[id]; s == nil || s.conn != c {
+	switch s := b.sessions[id]; {
+	case c.reason != nil:
 		return false, transport.ErrNotConnected
+	case s == nil || s.conn != c || c.sent:
+		return false, errUnanswered
 	}
 	if slices.ContainsFunc(b.denied[id], func(filter string) bool { return topicfilter.Match(filter, topic) }) {
 		return false, transport.ErrNotAuthorized
 	}
 	delivered := b.route(topic, e)
 	b.notify()
+	if c.received {
+		return false, errUnanswered
+	}
 	return !delivered, nil
 }
 

@@ -1,13 +1,19 @@
 package memory_test
 
 import (
+	"context"
 	"fmt"
+	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	cloudevents "github.com/cloudevents/sdk-go/v2/event"
 
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/transport/memory"
 	"github.com/workwire/workwire/pkg/transport/transporttest"
+	"github.com/workwire/workwire/test/kit"
 )
 
 func TestTransport(t *testing.T) {
@@ -77,6 +83,68 @@ func TestTakeover(t *testing.T) {
 	second.Stop()
 	if !first.WaitConnected().Resumed {
 		t.Error("the session was not resumed")
+	}
+}
+
+// TestBreak: each end of a half-open connection learns of it when it notices. What the broker has sent meanwhile comes on the next
+// connection, and the will when the broker notices.
+func TestBreak(t *testing.T) {
+	for name, test := range map[string]struct {
+		sent, received bool
+		hub, agent     []string // that arrive before anybody notices
+	}{
+		"both":             {sent: true, received: true},
+		"what is sent":     {sent: true, agent: []string{"spec"}},
+		"what is received": {received: true, hub: []string{"status"}},
+		"nothing is lost":  {hub: []string{"status"}, agent: []string{"spec"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := memory.NewBroker()
+				var hub, agent []string
+				ctx, stop := context.WithCancel(t.Context())
+				client := func(id, will string, heard *[]string) *memory.Transport {
+					c := b.Client(id)
+					h := transport.Handler{Subscriptions: []string{id}, Received: func(_ context.Context, m transport.Message) {
+						*heard = append(*heard, m.Event.ID())
+						m.Ack()
+					}}
+					if will != "" {
+						h.Will = func() (string, cloudevents.Event) { return will, transporttest.Event("will", 8) }
+					}
+					go func() { _ = c.Run(ctx, h) }() // until ctx ends
+					return c
+				}
+				fromHub, fromAgent := client("hub", "", &hub), client("agent", "hub", &agent)
+				synctest.Wait()
+				b.Break("agent", test.sent, test.received, 20*time.Second, 40*time.Second)
+				kit.NoError(t, fromHub.Publish(ctx, "agent", transporttest.Event("spec", 8)))
+				published := make(chan error, 1)
+				go func() { published <- fromAgent.Publish(ctx, "hub", transporttest.Event("status", 8)) }()
+				synctest.Wait()
+				check := func(what string, got, want []string) {
+					t.Helper()
+					if !slices.Equal(got, want) {
+						t.Errorf("%s: %v, want %v", what, got, want)
+					}
+				}
+				check("the hub, at first", hub, test.hub)
+				check("the agent, at first", agent, test.agent)
+				time.Sleep(30 * time.Second)
+				check("the hub, when the broker has noticed", hub, append(test.hub, "will"))
+				check("the agent, before it has noticed", agent, test.agent)
+				time.Sleep(30 * time.Second)
+				if err := <-published; (err == nil) != (!test.sent && !test.received) {
+					t.Errorf("published with error %v", err)
+				}
+				again := test.agent
+				if test.sent || test.received { // else it was acknowledged
+					again = append(again, "spec")
+				}
+				check("the agent, when it has connected again", agent, again)
+				stop()
+			})
+		})
 	}
 }
 

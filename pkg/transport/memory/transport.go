@@ -58,7 +58,16 @@ func (t *Transport) publish(ctx context.Context, topic string, e cloudevents.Eve
 	if n := eventSize(topic, e); c.limit > 0 && n > c.limit {
 		return false, &transport.TooLargeError{Size: n, Limit: c.limit}
 	}
-	return t.broker.publish(t.id, c, topic, e)
+	nobody, err = t.broker.publish(t.id, c, topic, e)
+	if !errors.Is(err, errUnanswered) {
+		return nobody, err
+	}
+	select {
+	case <-c.lost:
+		return false, transport.ErrNotConnected
+	case <-ctx.Done():
+		return false, ctx.Err()
+	}
 }
 
 // Run connects whenever the broker allows it, until ctx ends; see [transport.Transport].
@@ -104,7 +113,7 @@ func (t *Transport) serve(ctx context.Context, h transport.Handler, c *connectio
 	select {
 	case <-c.lost:
 	case <-ctx.Done():
-		t.broker.disconnect(t.id, c, errStopping)
+		t.broker.disconnect(t.id, c)
 		<-c.lost
 	}
 	t.current.Store(nil)
