@@ -99,12 +99,13 @@ type histories struct {
 	statuses map[string]*register
 	names    map[string]string     // of works, as cluster/name
 	declared map[string]declaredIn // by cluster/object/value
+	foreign  map[string]bool       // UIDs of AppliedManifestWorks that somebody else deletes
 	rewound  map[string]bool       // works that came back as they were before: nothing is promised of them
 	trace    *trace
 }
 
 func newHistories(t *trace) *histories {
-	h := &histories{specs: map[string]*register{}, statuses: map[string]*register{}, names: map[string]string{}, declared: map[string]declaredIn{}, rewound: map[string]bool{}, trace: t}
+	h := &histories{specs: map[string]*register{}, statuses: map[string]*register{}, names: map[string]string{}, declared: map[string]declaredIn{}, foreign: map[string]bool{}, rewound: map[string]bool{}, trace: t}
 	for i := range t.entries {
 		h.read(i, &t.entries[i])
 	}
@@ -133,7 +134,9 @@ func (h *histories) read(i int, e *entry) {
 		if from, known := h.declared[e.actor+"/"+w.After.GetName()+"/"+valueOf(w.After)]; known {
 			h.seen(from.uid, access{i, false, from.generation})
 		}
-	case w.Kind.Kind == "AppliedManifestWork" && w.User == "agent" && w.After == nil:
+	case w.Kind.Kind == "AppliedManifestWork" && w.User == people && w.After != nil && w.After.GetDeletionTimestamp() != nil:
+		h.foreign[string(w.After.GetUID())] = true
+	case w.Kind.Kind == "AppliedManifestWork" && w.User == "agent" && w.After == nil && !h.foreign[string(w.Before.GetUID())]:
 		h.seen(w.Before.GetAnnotations()[uidAnnotation], access{i, false, deletion})
 	}
 }

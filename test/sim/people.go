@@ -64,7 +64,7 @@ func configMap(name, value string) []byte {
 	text, err := json.Marshal(corev1.ConfigMap{
 		TypeMeta:   metav1.TypeMeta{Kind: "ConfigMap", APIVersion: "v1"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
-		Data:       map[string]string{"value": value},
+		Data:       map[string]string{"value": value, "note": " Of " + value},
 	})
 	if err != nil {
 		panic(err)

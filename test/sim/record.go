@@ -40,6 +40,7 @@ type record struct {
 	removed  map[string]bool            // cluster/work whose deletion the agent has carried out
 	returned map[string]bool            // cluster/object that is there, or some work's, again since a restore of its cluster, after the deletion was carried out: the agent may say so before its watch shows the restore
 	minute   time.Time
+	meddling meddling
 }
 
 // declaration is what the works of a cluster say of an object.
@@ -60,7 +61,7 @@ func (d *declaration) again() {
 
 func newRecord(v *violations, signed bool) *record {
 	return &record{violations: v, signed: signed, declared: map[string]*declaration{}, objects: map[string]map[string]bool{}, wishes: map[string]wish{}, orphaned: map[string]bool{}, values: map[string]int{}, requests: map[string]int{}, restored: map[string]bool{}, until: map[string]time.Time{},
-		removed: map[string]bool{}, returned: map[string]bool{}}
+		removed: map[string]bool{}, returned: map[string]bool{}, meddling: newMeddling()}
 }
 
 // maxRequests is how many requests a program may send in a minute. It is a bound for loops without a pause, not for
@@ -82,6 +83,11 @@ func (r *record) request(program string) {
 
 // hubWrite follows a write to the hub's API.
 func (r *record) hubWrite(w kubeapi.Write) {
+	if w.Kind.Kind == "ManifestWork" {
+		r.mu.Lock()
+		r.meddling.hubWrite(w)
+		r.mu.Unlock()
+	}
 	if w.Kind.Kind != "ManifestWork" || w.User != kubeapi.RestoredBy && w.Before != nil && w.After != nil && w.Before.GetGeneration() == w.After.GetGeneration() { // people have changed nothing
 		return
 	}
@@ -128,10 +134,10 @@ func (r *record) hubWrite(w kubeapi.Write) {
 			r.declared[object] = &declaration{now: true}
 		}
 	}
-	if w.After == nil && w.User != kubeapi.RestoredBy && !r.restored[string(w.Before.GetUID())] && !r.restored[w.Before.GetNamespace()+"/"+w.Before.GetName()] {
+	if w.After == nil && w.User != kubeapi.RestoredBy && !r.meddling.unlocked[string(w.Before.GetUID())] && !r.restored[string(w.Before.GetUID())] && !r.restored[w.Before.GetNamespace()+"/"+w.Before.GetName()] {
 		cluster := w.Before.GetNamespace()
 		for name, owned := range r.objects[cluster] {
-			if strings.HasPrefix(name, w.Before.GetName()+"-") && !r.returned[cluster+"/"+name] && (owned || !r.orphaned[cluster+"/"+name]) {
+			if strings.HasPrefix(name, w.Before.GetName()+"-") && !r.returned[cluster+"/"+name] && (owned || !r.orphaned[cluster+"/"+name] && !r.meddling.freed[cluster+"/"+name]) {
 				r.violations.add(fmt.Sprintf("work %s/%s is gone from the hub, and its ConfigMap %s is on the cluster", cluster, w.Before.GetName(), name))
 			}
 		}
@@ -154,7 +160,7 @@ func declaredBy(work *workv1.ManifestWork) map[string]wish {
 func (r *record) mayStay(cluster, name string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.orphaned[cluster+"/"+name]
+	return r.orphaned[cluster+"/"+name] || r.meddling.freed[cluster+"/"+name]
 }
 
 // overstepped returns what an agent may not do to an object; empty: nothing.
@@ -207,6 +213,13 @@ func (r *record) rewound(cluster string) {
 func (r *record) clusterWrite(cluster string, w kubeapi.Write) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if prefix, mayGo := r.meddling.clusterWrite(cluster, w); mayGo {
+		for object, d := range r.declared {
+			if strings.HasPrefix(object, prefix) {
+				d.since = time.Now()
+			}
+		}
+	}
 	if w.Kind.Kind == "AppliedManifestWork" && w.User == "agent" {
 		_, work, _ := strings.Cut(cmp.Or(w.Before, w.After).GetName(), "-")
 		r.removed[cluster+"/"+work] = w.After == nil

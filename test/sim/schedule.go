@@ -23,6 +23,8 @@ var happenings = []happening{
 	{4, (*World).lie}, {5, (*World).deleteObject}, {5, (*World).changeObject}, {5, (*World).keepObject}, {2, (*World).refuseObjects},
 	{1, (*World).restoreState}, {3, (*World).forge}, {3, (*World).backUp}, {2, (*World).restoreAPI}, {2, (*World).limitPackets}, {3, (*World).downgrade},
 	{6, (*World).halfOpen}, {1, (*World).night}, {3, (*World).readSlowly}, {2, (*World).replay},
+	{4, (*World).hang}, {4, (*World).muteWatches}, {2, (*World).lagBehind}, {3, (*World).mutateObjects}, {3, (*World).collectLate},
+	{3, (*World).contest}, {4, (*World).relabelObject}, {2, (*World).deleteRecord}, {2, (*World).changeRecord}, {4, (*World).changeHub},
 }
 
 // timer is something that happens later.

@@ -16,6 +16,7 @@ import (
 // wish is what a work wants of a ConfigMap.
 type wish struct {
 	value    string
+	note     string
 	strategy workv1.UpdateStrategyType
 	force    bool // of ServerSideApply
 	orphaned bool // stays when the work does not declare it any more, or is deleted
@@ -96,7 +97,7 @@ func wishes(work *workv1.ManifestWork) map[string]wish {
 		if err := json.Unmarshal(m.Raw, &o); err != nil {
 			panic(err)
 		}
-		i := wish{value: o.Data["value"], strategy: workv1.UpdateStrategyTypeUpdate, orphaned: orphans(work, o.Name)}
+		i := wish{value: o.Data["value"], note: o.Data["note"], strategy: workv1.UpdateStrategyTypeUpdate, orphaned: orphans(work, o.Name)}
 		for _, c := range work.Spec.ManifestConfigs {
 			if c.ResourceIdentifier.Name == o.Name && c.UpdateStrategy != nil {
 				i.strategy, i.force = c.UpdateStrategy.Type, c.UpdateStrategy.ServerSideApply != nil && c.UpdateStrategy.ServerSideApply.Force
@@ -148,7 +149,11 @@ func (i wish) difference(o *corev1.ConfigMap) string {
 		return ""
 	case owned(o.OwnerReferences) == i.orphaned:
 		return fmt.Sprintf("has owners %v, though it is%s to be orphaned", o.OwnerReferences, map[bool]string{false: " not"}[i.orphaned])
-	case i.strategy == workv1.UpdateStrategyTypeCreateOnly, o.Data["value"] == i.value:
+	case i.strategy == workv1.UpdateStrategyTypeCreateOnly:
+		return ""
+	case o.Data["value"] == i.value && o.Data["note"] != i.note && o.Data["note"] != normal(i.note): // a webhook may have changed it
+		return fmt.Sprintf("has note %q, want %q", o.Data["note"], i.note)
+	case o.Data["value"] == i.value:
 		return ""
 	}
 	return fmt.Sprintf("has value %s, want %s", o.Data["value"], i.value)

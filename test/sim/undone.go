@@ -27,6 +27,7 @@ type undone struct {
 	deleted   map[string]bool                       // UIDs of works that are deleted at the hub, or gone
 	deletions map[string]map[string]*toldDeletion   // by cluster and UID, what its agent was told to delete
 	deleting  map[string]map[string]wire.SequenceID // by cluster and UID, when its agent said that it deletes a work
+	foreign   map[string]bool                       // UIDs of AppliedManifestWorks that somebody else deletes
 }
 
 // toldDeletion is what an agent was told about one.
@@ -37,7 +38,7 @@ type toldDeletion struct {
 
 func newUndone(v *violations, signed bool) *undone {
 	return &undone{violations: v, signed: signed, deleted: map[string]bool{}, deletions: map[string]map[string]*toldDeletion{},
-		deleting: map[string]map[string]wire.SequenceID{}}
+		deleting: map[string]map[string]wire.SequenceID{}, foreign: map[string]bool{}}
 }
 
 // hubWrite follows a write to the hub's API.
@@ -126,6 +127,9 @@ func (u *undone) clusterWrite(cluster string, w kubeapi.Write) {
 	defer u.mu.Unlock()
 	told := u.deletions[cluster]
 	switch {
+	case w.User == people && w.After != nil && w.After.GetDeletionTimestamp() != nil:
+		u.foreign[string(w.After.GetUID())] = true
+	case w.After == nil && u.foreign[string(w.Before.GetUID())]: // the agent makes it again
 	case w.After == nil:
 		uid := w.Before.GetAnnotations()[uidAnnotation]
 		if was := told[uid]; was != nil {

@@ -131,6 +131,7 @@ type World struct {
 	undone     *undone
 	holds      *holds
 	webhook    webhook
+	admission  admission
 	forger     *forger // nil: nobody signs
 	backups    map[*kubeapi.Server]*kubeapi.Backup
 
@@ -169,6 +170,7 @@ type cluster struct {
 	disk   disk // of the agent
 	// restored says that its API was restored.
 	restored bool
+	contest  contest
 }
 
 // random is safe for concurrent use.
@@ -219,8 +221,9 @@ func New(o Options) *World {
 			w.undone.clusterWrite(string(c.name), change)
 			w.holds.clusterWrite(string(c.name), change)
 			w.watchForged(string(c.name), change)
+			c.answer(change)
 		})
-		people := w.config("people", c.api.Via(kubeapi.Faults{}))
+		people := w.config("people", c.api.Via(kubeapi.Faults{Mutate: w.admission.mutate}))
 		c.people, c.works = kubernetes.NewForConfigOrDie(people), versioned.NewForConfigOrDie(people)
 		if o.State != "" && w.random.chance(50) {
 			c.disk.dir = filepath.Join(o.State, string(c.name))
@@ -355,6 +358,7 @@ type program struct {
 	disk    *disk
 	shard   *shard // of a hub; nil: it serves all clusters
 	clock   wrongClock
+	stall   stall // of its way to its API server
 	// received is told of each message. Optional.
 	received func(cloudevents.Event)
 }
@@ -435,6 +439,9 @@ func (i *incarnation) way(api *kubeapi.Server) http.RoundTripper {
 		},
 		Lag:    func(resource string) time.Duration { return i.program.world.flaky.lag(i.program.name + resource) },
 		Refuse: i.program.world.webhook.refuse,
+		Mutate: i.program.world.admission.mutate,
+		Stuck:  i.program.stall.stuck,
+		Behind: func(resource string) int64 { return i.program.world.flaky.fromThePast(i.program.name + resource) },
 	})
 }
 
@@ -465,6 +472,7 @@ type flaky struct {
 	broken int           // percent of requests
 	slow   time.Duration // the most that a request takes
 	late   time.Duration // the most that a watch event takes
+	behind int           // the most changes by which a list is from the past
 }
 
 func (f *flaky) set(broken int, slow, late time.Duration) {
@@ -483,7 +491,7 @@ func (f *flaky) request(what string) (delay time.Duration, outcome kubeapi.Outco
 	random := f.random.of(what)
 	delay = random.upTo(f.slow)
 	if random.chance(f.broken) {
-		outcome = []kubeapi.Outcome{kubeapi.Lost, kubeapi.Unanswered, kubeapi.Overloaded}[random.intN(3)]
+		outcome = []kubeapi.Outcome{kubeapi.Lost, kubeapi.Unanswered, kubeapi.Overloaded, kubeapi.Throttled, kubeapi.Repeated}[random.intN(5)]
 	}
 	return delay, outcome
 }

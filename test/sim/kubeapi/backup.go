@@ -51,6 +51,11 @@ func (s *Server) Restore(b *Backup, bump bool) {
 			}
 		}
 	}
+	for _, k := range slices.SortedFunc(maps.Keys(b.objects), key.compare) {
+		if len(b.objects[k].GetOwnerReferences()) > 0 {
+			s.lookAt(k)
+		}
+	}
 	close(s.broken)
 	s.broken = make(chan struct{})
 }

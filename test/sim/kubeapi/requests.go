@@ -1,6 +1,7 @@
 package kubeapi
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -18,23 +19,35 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/utils/ptr"
 )
 
-// refuse returns why an object may not become this, or be deleted; empty if it may.
-type refuse func(Kind, *Object) string
+// webhooks change what is written, and say why an object may not become this, or be deleted; empty if it may.
+type webhooks struct {
+	mutate func(Kind, *Object)
+	refuse func(Kind, *Object) string
+}
 
-func (f refuse) check(kind Kind, o *Object) *apierrors.StatusError {
-	if f == nil {
+// admit has an object, which is about to be stored, changed, or refused. The API server has recorded the field managers before.
+func (w webhooks) admit(kind Kind, o *Object) *apierrors.StatusError {
+	if w.mutate != nil {
+		w.mutate(kind, o)
+	}
+	return w.check(kind, o)
+}
+
+func (w webhooks) check(kind Kind, o *Object) *apierrors.StatusError {
+	if w.refuse == nil {
 		return nil
 	}
-	if reason := f(kind, o); reason != "" {
+	if reason := w.refuse(kind, o); reason != "" {
 		return apierrors.NewForbidden(kind.GroupResource(), o.GetName(), errors.New(reason))
 	}
 	return nil
 }
 
 // change carries out a request that is no watch. It returns what to answer.
-func (s *Server) change(r *http.Request, t target, body []byte, webhook refuse) (any, *apierrors.StatusError) {
+func (s *Server) change(r *http.Request, t target, body []byte, webhook webhooks) (any, *apierrors.StatusError) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	k := key{t.kind.GroupResource(), t.namespace, t.name}
@@ -143,7 +156,7 @@ func decode(body []byte) (*Object, *apierrors.StatusError) {
 	return o, nil
 }
 
-func (s *Server) create(r *http.Request, t target, o *Object, webhook refuse) (any, *apierrors.StatusError) {
+func (s *Server) create(r *http.Request, t target, o *Object, webhook webhooks) (any, *apierrors.StatusError) {
 	if o.GetName() == "" && o.GetGenerateName() != "" {
 		o.SetName(o.GetGenerateName() + string(uuid.NewUUID())[:5])
 	}
@@ -164,10 +177,10 @@ func (s *Server) create(r *http.Request, t target, o *Object, webhook refuse) (a
 		delete(o.Object, "status")
 		o.SetGeneration(1)
 	}
-	if failure := webhook.check(t.kind, o); failure != nil {
+	o = s.updated(r, t.kind, nil, o)
+	if failure := webhook.admit(t.kind, o); failure != nil {
 		return nil, failure
 	}
-	o = s.updated(r, t.kind, nil, o)
 	if !dryRun(r) {
 		s.put(userOf(r), t.kind, k, o)
 	}
@@ -175,7 +188,7 @@ func (s *Server) create(r *http.Request, t target, o *Object, webhook refuse) (a
 }
 
 // write replaces or patches an object, or its status.
-func (s *Server) write(r *http.Request, t target, k key, body []byte, webhook refuse) (any, *apierrors.StatusError) {
+func (s *Server) write(r *http.Request, t target, k key, body []byte, webhook webhooks) (any, *apierrors.StatusError) {
 	before, failure := s.get(k)
 	if failure != nil {
 		return nil, failure
@@ -195,7 +208,7 @@ func (s *Server) write(r *http.Request, t target, k key, body []byte, webhook re
 		setField(after, "status", given.Object["status"])
 	} else {
 		after = s.updated(r, t.kind, before, merged(t.kind, before, given))
-		if failure := webhook.check(t.kind, after); failure != nil {
+		if failure := webhook.admit(t.kind, after); failure != nil {
 			return nil, failure
 		}
 	}
@@ -207,7 +220,7 @@ func (s *Server) write(r *http.Request, t target, k key, body []byte, webhook re
 		return after, nil
 	}
 	s.put(userOf(r), t.kind, k, after)
-	return s.store.objects[k], nil
+	return cmp.Or(s.store.objects[k], after), nil // the garbage collector may have removed it
 }
 
 // desired returns the object that a request asks for.
@@ -308,7 +321,7 @@ func sameContent(a, b *Object) bool {
 	return apiequality.Semantic.DeepEqual(content(a), content(b))
 }
 
-func (s *Server) delete(user string, t target, k key, body []byte, webhook refuse) (any, *apierrors.StatusError) {
+func (s *Server) delete(user string, t target, k key, body []byte, webhook webhooks) (any, *apierrors.StatusError) {
 	before, failure := s.get(k)
 	if failure != nil {
 		return nil, failure
@@ -330,8 +343,13 @@ func (s *Server) delete(user string, t target, k key, body []byte, webhook refus
 			return nil, apierrors.NewConflict(k.resource, k.name, fmt.Errorf("Precondition failed: ResourceVersion in precondition: %v, ResourceVersion in object meta: %v", *p.ResourceVersion, before.GetResourceVersion()))
 		}
 	}
-	if options.PropagationPolicy != nil && *options.PropagationPolicy == metav1.DeletePropagationOrphan {
+	switch policy := ptr.Deref(options.PropagationPolicy, metav1.DeletePropagationBackground); policy {
+	case metav1.DeletePropagationOrphan:
 		s.disown(user, before.GetUID())
+	case metav1.DeletePropagationForeground:
+		if before.GetDeletionTimestamp() == nil {
+			return s.mark(user, t.kind, k, append(before.GetFinalizers(), metav1.FinalizerDeleteDependents)), nil
+		}
 	}
 	return s.remove(user, t.kind, k), nil
 }
@@ -346,10 +364,17 @@ func (s *Server) remove(user string, kind Kind, k key) *Object {
 	if before.GetDeletionTimestamp() != nil {
 		return before
 	}
+	return s.mark(user, kind, k, before.GetFinalizers())
+}
+
+// mark notes that an object is being deleted, and waits for finalizers.
+func (s *Server) mark(user string, kind Kind, k key, finalizers []string) *Object {
+	before := s.store.objects[k]
 	after := before.DeepCopy()
 	now := metav1.NewTime(time.Now())
 	after.SetDeletionTimestamp(&now)
 	after.SetDeletionGracePeriodSeconds(new(int64))
+	after.SetFinalizers(finalizers)
 	if kind.Status {
 		after.SetGeneration(before.GetGeneration() + 1)
 	}
@@ -373,7 +398,7 @@ func (s *Server) kindOf(k key) Kind {
 	return s.kinds[slices.IndexFunc(s.kinds, func(kind Kind) bool { return kind.GroupResource() == k.resource })]
 }
 
-// put stores an object, nil for none, tells the observers, and collects what nobody owns any more.
+// put stores an object, nil for none, tells the observers, and has the garbage collector look at what it owns, or at itself.
 func (s *Server) put(user string, kind Kind, k key, after *Object) {
 	c, ok := s.store.set(k, after)
 	if !ok {
@@ -382,11 +407,5 @@ func (s *Server) put(user string, kind Kind, k key, after *Object) {
 	for _, observe := range s.observers {
 		observe(Write{Kind: kind, User: user, Before: c.before, After: c.after})
 	}
-	if after == nil {
-		for _, orphan := range s.store.orphans() {
-			if s.store.objects[orphan] != nil { // not removed by the one before
-				s.remove("", s.kindOf(orphan), orphan)
-			}
-		}
-	}
+	s.collect(k, c)
 }

@@ -13,6 +13,7 @@ package kubeapi
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -47,6 +48,8 @@ const (
 	Lost                      // the connection breaks before the server has read it
 	Unanswered                // it has its effect, and the connection breaks before the answer
 	Overloaded                // 503, without an effect
+	Throttled                 // 429 with Retry-After, without an effect
+	Repeated                  // it has its effect twice, as when a proxy sends it again, and the second answer arrives
 )
 
 // Faults are what goes wrong between a client and a [Server]. The functions are called for each request, or event.
@@ -55,6 +58,13 @@ type Faults struct {
 	Request func(method, path string) (time.Duration, Outcome)
 	// Lag returns how late a watch gets its next event. Optional.
 	Lag func(resource string) time.Duration
+	// Stuck returns what is closed when requests about a resource, or its watches, go on; nil: they are not stuck. Until then nothing is answered;
+	// a write is carried out then, also when its client has given up. Optional.
+	Stuck func(resource string, watch bool) <-chan struct{}
+	// Behind returns by how many changes a list is from the past, as far as the client allows that. Optional.
+	Behind func(resource string) int64
+	// Mutate changes what is about to be written, as a webhook does. Optional.
+	Mutate func(kind Kind, o *Object)
 	// Refuse returns why a webhook refuses to have an object created, changed to this, or deleted; empty: it does not. Optional.
 	Refuse func(kind Kind, o *Object) string
 }
@@ -69,6 +79,8 @@ type Server struct {
 	broken    chan struct{} // closed and replaced to end all watches
 	restores  int
 	observers []func(Write)
+	late      func(name string) time.Duration // of the garbage collector; nil: never
+	due       map[key]bool                    // objects that it will look at
 
 	encoding sync.Mutex
 	texts    map[*Object]text // what was encoded
@@ -85,7 +97,7 @@ type Write struct {
 
 // New returns a server without objects.
 func New(kinds ...Kind) *Server {
-	return &Server{kinds: kinds, fields: newFieldManager(), store: newStore(), broken: make(chan struct{}), texts: map[*Object]text{}}
+	return &Server{kinds: kinds, fields: newFieldManager(), store: newStore(), broken: make(chan struct{}), due: map[key]bool{}, texts: map[*Object]text{}}
 }
 
 // Via returns the way of one client to the server.
@@ -138,6 +150,11 @@ func (p path) RoundTrip(r *http.Request) (*http.Response, error) {
 			return nil, err
 		}
 	}
+	if outcome != Lost {
+		if err := p.wait(r, body, restores); err != nil {
+			return nil, err
+		}
+	}
 	if p.server.restored() != restores {
 		return nil, errBroken // no connection outlives that
 	}
@@ -146,6 +163,14 @@ func (p path) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, errBroken
 	case Overloaded:
 		return refusal(r, apierrors.NewServiceUnavailable("the model is overloaded")), nil
+	case Throttled:
+		response := refusal(r, apierrors.NewTooManyRequests("the model has too many requests", 1))
+		response.Header.Set("Retry-After", "1")
+		return response, nil
+	case Repeated:
+		if r.Method != http.MethodGet {
+			_, _ = p.server.serve(r, body, p.faults)
+		}
 	}
 	response, err := p.server.serve(r, body, p.faults)
 	if outcome == Unanswered && err == nil {
@@ -153,6 +178,36 @@ func (p path) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, errBroken
 	}
 	return response, err
+}
+
+// wait waits while the server is stuck. A write whose client gives up is carried out later: the server has received it.
+func (p path) wait(r *http.Request, body []byte, restores int) error {
+	t, ok := p.server.parse(r.URL.Path)
+	if !ok || p.faults.Stuck == nil || isWatch(r, t) {
+		return nil
+	}
+	stuck := p.faults.Stuck(t.kind.Resource, false)
+	if stuck == nil {
+		return nil
+	}
+	select {
+	case <-stuck:
+		return nil
+	case <-r.Context().Done():
+	}
+	if r.Method != http.MethodGet {
+		go func() {
+			<-stuck
+			if p.server.restored() == restores {
+				_, _ = p.server.serve(r.WithContext(context.Background()), body, p.faults)
+			}
+		}()
+	}
+	return r.Context().Err()
+}
+
+func isWatch(r *http.Request, t target) bool {
+	return r.Method == http.MethodGet && t.name == "" && r.URL.Query().Get("watch") != ""
 }
 
 // restored returns how often the server was restored.
@@ -224,10 +279,10 @@ func (s *Server) serve(r *http.Request, body []byte, faults Faults) (*http.Respo
 	if !ok {
 		return answer(r, http.StatusNotFound, notServed(r.URL.Path)), nil
 	}
-	if r.Method == http.MethodGet && t.name == "" && r.URL.Query().Get("watch") != "" {
-		return s.watch(r, t, faults.Lag)
+	if isWatch(r, t) {
+		return s.watch(r, t, faults)
 	}
-	result, err := s.change(r, t, body, faults.Refuse)
+	result, err := s.change(r, t, body, webhooks{faults.Mutate, faults.Refuse})
 	if err != nil {
 		return refusal(r, err), nil
 	}

@@ -2,6 +2,7 @@ package kubeapi
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
@@ -50,7 +51,7 @@ func (s *store) compact() { s.history, s.compacted = nil, s.version }
 // set makes after the object of k; nil removes it. It returns the change, false if there is none.
 func (s *store) set(k key, after *Object) (change, bool) {
 	before := s.objects[k]
-	if after != nil && before != nil && apiequality.Semantic.DeepEqual(before.Object, after.Object) {
+	if after != nil && before != nil && equal(before, after) {
 		return change{}, false
 	}
 	s.version++
@@ -67,6 +68,20 @@ func (s *store) set(k key, after *Object) (change, bool) {
 		delete(s.changed, k.resource)
 	}
 	return c, true
+}
+
+// equal reports whether two objects differ at most in the times at which managers have written their fields.
+func equal(a, b *Object) bool {
+	if len(a.GetManagedFields()) == len(b.GetManagedFields()) && len(a.GetManagedFields()) > 0 {
+		fields := a.GetManagedFields()
+		b = b.DeepCopy()
+		managed := b.GetManagedFields()
+		for i := range managed {
+			managed[i].Time = fields[i].Time
+		}
+		b.SetManagedFields(managed)
+	}
+	return apiequality.Semantic.DeepEqual(a.Object, b.Object)
 }
 
 // next returns what is closed at the next change of a resource.
@@ -102,19 +117,36 @@ func (s *store) list(resource schema.GroupResource, namespace string) []*Object 
 	return found
 }
 
-// orphans returns the keys of objects that have owners, none of which exists.
-func (s *store) orphans() []key {
-	exist := map[types.UID]bool{}
-	for _, o := range s.objects {
-		exist[o.GetUID()] = true
+// find returns the key of the object with a UID.
+func (s *store) find(uid types.UID) (key, bool) {
+	for k, o := range s.objects {
+		if o.GetUID() == uid {
+			return k, true
+		}
 	}
+	return key{}, false
+}
+
+// owned returns the keys of the objects that have an owner, in order.
+func (s *store) owned(owner types.UID) []key {
 	var found []key
 	for k, o := range s.objects {
-		owners := o.GetOwnerReferences()
-		if len(owners) > 0 && o.GetDeletionTimestamp() == nil && !slices.ContainsFunc(owners, func(r metav1.OwnerReference) bool { return exist[r.UID] }) {
+		if slices.ContainsFunc(o.GetOwnerReferences(), func(r metav1.OwnerReference) bool { return r.UID == owner }) {
 			found = append(found, k)
 		}
 	}
 	slices.SortFunc(found, key.compare)
 	return found
+}
+
+// past returns the objects of a resource as they were after the change of a version, of which the history must know what came since.
+func (s *store) past(resource schema.GroupResource, namespace string, version int64) []*Object {
+	then := store{objects: maps.Clone(s.objects)}
+	changes, _ := s.since(version)
+	for _, c := range slices.Backward(changes) {
+		if then.objects[c.key] = c.before; c.before == nil {
+			delete(then.objects, c.key)
+		}
+	}
+	return then.list(resource, namespace)
 }

@@ -24,7 +24,7 @@ type watcher struct {
 	request  *http.Request
 	target   target
 	selected func(*Object) bool
-	lag      func(resource string) time.Duration
+	faults   Faults
 	out      io.Writer
 	version  int64 // up to which the client knows
 	initial  []*Object
@@ -33,20 +33,22 @@ type watcher struct {
 }
 
 // watch answers a request for a watch.
-func (s *Server) watch(r *http.Request, t target, lag func(string) time.Duration) (*http.Response, error) {
+func (s *Server) watch(r *http.Request, t target, faults Faults) (*http.Response, error) {
 	selected, failure := selector(r)
 	if failure != nil {
 		return refusal(r, failure), nil
 	}
 	query := r.URL.Query()
-	w := &watcher{server: s, request: r, target: t, selected: selected, lag: lag, bookmark: query.Get("sendInitialEvents") == "true"}
+	w := &watcher{server: s, request: r, target: t, selected: selected, faults: faults, bookmark: query.Get("sendInitialEvents") == "true"}
 	version := query.Get("resourceVersion")
 	s.mu.Lock()
 	w.broken, w.version = s.broken, s.store.version
-	if w.bookmark || version == "" || version == "0" {
-		w.initial = s.store.list(t.kind.GroupResource(), t.namespace)
+	from, _ := strconv.ParseInt(version, 10, 64)
+	if w.bookmark || from == 0 {
+		w.version = w.past(version, from)
+		w.initial = s.store.past(t.kind.GroupResource(), t.namespace, w.version)
 	} else {
-		w.version, _ = strconv.ParseInt(version, 10, 64)
+		w.version = from
 	}
 	_, known := s.store.since(w.version)
 	s.mu.Unlock()
@@ -69,8 +71,37 @@ func (s *Server) watch(r *http.Request, t target, lag func(string) time.Duration
 	return response, nil
 }
 
+// past returns the version as of which the initial objects are: with a version, the client allows all that is not older.
+func (w *watcher) past(version string, from int64) int64 {
+	now := w.server.store.version
+	if version == "" || w.faults.Behind == nil {
+		return now
+	}
+	return min(now, max(from, w.server.store.compacted, now-w.faults.Behind(w.target.kind.Resource)))
+}
+
+// stuck waits while the watch is, and reports whether it may go on.
+func (w *watcher) stuck(ctx context.Context) (goesOn bool, err error) {
+	if w.faults.Stuck == nil {
+		return true, nil
+	}
+	for stuck := w.faults.Stuck(w.target.kind.Resource, true); stuck != nil; stuck = w.faults.Stuck(w.target.kind.Resource, true) {
+		select {
+		case <-stuck:
+		case <-w.broken:
+			return false, io.ErrUnexpectedEOF
+		case <-ctx.Done():
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
 // run sends events until ctx ends, the watch is broken, or the client goes. A watch ends without an error.
 func (w *watcher) run(ctx context.Context) error {
+	if goesOn, err := w.stuck(ctx); !goesOn {
+		return err
+	}
 	for _, o := range w.initial {
 		if w.selected(o) {
 			if err := w.send(watch.Added, o); err != nil {
@@ -84,6 +115,9 @@ func (w *watcher) run(ctx context.Context) error {
 		}
 	}
 	for {
+		if goesOn, err := w.stuck(ctx); !goesOn {
+			return err
+		}
 		w.server.mu.Lock()
 		changes, known := w.server.store.since(w.version)
 		changed := w.server.store.next(w.target.kind.GroupResource())
@@ -120,8 +154,8 @@ func (w *watcher) dispatch(c change) error {
 	if !before && !after {
 		return nil
 	}
-	if w.lag != nil {
-		if err := sleep(w.request, w.lag(w.target.kind.Resource)); err != nil {
+	if w.faults.Lag != nil {
+		if err := sleep(w.request, w.faults.Lag(w.target.kind.Resource)); err != nil {
 			return err
 		}
 	}
