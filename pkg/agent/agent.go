@@ -92,7 +92,7 @@ func New(config Config) (*Agent, error) {
 	a := &Agent{config: config, tracer: tracer, changes: tracing.NewChanges[inbox.Key](tracer),
 		quotas: quota.New[wire.SourceID](quota.Config{Rates: quota.Sources(), Subsystem: "agent"})}
 	if config.StateDir != "" {
-		if a.state, err = store.Open(store.Config{Dir: config.StateDir, Logger: config.Logger}); err != nil {
+		if a.state, err = store.Open(store.Config{Dir: config.StateDir, Commit: config.StateCommit, Logger: config.Logger}); err != nil {
 			return nil, err
 		}
 	}

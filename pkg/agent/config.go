@@ -72,6 +72,9 @@ type Config struct {
 	// StateDir keeps works and unsent statuses over a restart. Empty keeps them in memory; sources
 	// are then asked again after a restart.
 	StateDir string
+	// StateCommit carries out each commit to the state directory, which write does. Simulations of disks delay, refuse and cut
+	// it. Default: it calls write.
+	StateCommit func(write func() error) error
 	// Term is the term of leadership that begins; nil without leader election. State that another
 	// replica has led since is discarded.
 	Term *Term

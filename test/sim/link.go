@@ -85,6 +85,8 @@ type link struct {
 	received func(cloudevents.Event)
 	// published is told of each message that the broker has acknowledged. Optional.
 	published func(topic string, e cloudevents.Event)
+	// delivered is told of each message, too, and what it returns of its acknowledgement. Optional.
+	delivered func(cloudevents.Event) (acknowledged func())
 	// online is told whether there is a connection.
 	online func(bool)
 }
@@ -121,6 +123,13 @@ func (l *link) Run(ctx context.Context, h transport.Handler) error {
 			l.trace.message(l.id, "receives", m.Event, " on "+m.Topic+how)
 			if l.received != nil && how != astray {
 				l.received(m.Event)
+			}
+			if l.delivered != nil {
+				acknowledged, ack := l.delivered(m.Event), m.Ack
+				m.Ack = func() {
+					acknowledged()
+					ack()
+				}
 			}
 			received(ctx, m)
 		}

@@ -24,7 +24,7 @@ var happenings = []happening{
 	{1, (*World).restoreState}, {3, (*World).forge}, {3, (*World).backUp}, {2, (*World).restoreAPI}, {2, (*World).limitPackets}, {3, (*World).downgrade},
 	{6, (*World).halfOpen}, {1, (*World).night}, {3, (*World).readSlowly}, {2, (*World).replay},
 	{4, (*World).hang}, {4, (*World).muteWatches}, {2, (*World).lagBehind}, {3, (*World).mutateObjects}, {3, (*World).collectLate},
-	{3, (*World).contest}, {4, (*World).relabelObject}, {2, (*World).deleteRecord}, {2, (*World).changeRecord}, {4, (*World).changeHub},
+	{3, (*World).contest}, {4, (*World).relabelObject}, {2, (*World).deleteRecord}, {2, (*World).changeRecord}, {4, (*World).changeHub}, {3, (*World).slowDisk}, {2, (*World).fillDisk},
 }
 
 // timer is something that happens later.

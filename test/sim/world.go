@@ -226,7 +226,7 @@ func New(o Options) *World {
 		people := w.config("people", c.api.Via(kubeapi.Faults{Mutate: w.admission.mutate}))
 		c.people, c.works = kubernetes.NewForConfigOrDie(people), versioned.NewForConfigOrDie(people)
 		if o.State != "" && w.random.chance(50) {
-			c.disk.dir = filepath.Join(o.State, string(c.name))
+			c.disk.dir, c.disk.acks = filepath.Join(o.State, string(c.name)), map[string]acks{}
 		}
 		w.clusters = append(w.clusters, c)
 	}
@@ -322,7 +322,7 @@ func (w *World) startAgent(ctx context.Context, p *incarnation, cluster *cluster
 	}
 	c := agent.Config{
 		Cluster: cluster.name, ClientID: p.program.id, BrokerHost: "broker", Topics: agentTopics, Transport: p.transport(said), Now: p.program.clock.now,
-		Kube: w.config("agent", p.way(cluster.api)), StateDir: cluster.disk.current(), Logger: w.logger.With("program", cluster.name),
+		Kube: w.config("agent", p.way(cluster.api)), StateDir: cluster.disk.current(), StateCommit: cluster.disk.commits(p), Logger: w.logger.With("program", cluster.name),
 		AboutInterval: -1, // the simulated API has no nodes and no version
 	}
 	if w.o.Honest || w.o.Tight {
@@ -397,11 +397,14 @@ func (p *program) run() {
 func (p *program) kill() {
 	i := p.running
 	p.running = nil
-	p.disk.cut()
+	commit, behind := p.disk.cut(p.world, p.name)
 	i.mu.Lock()
 	i.killed = true
 	i.mu.Unlock()
-	p.world.trace.note(p.name, "is killed")
+	p.world.trace.add(entry{actor: p.name, what: fmt.Sprintf("is killed, within a commit to its disk: %v, while that lacks what it holds: %v", commit, behind), rewinds: behind})
+	if behind {
+		p.world.record.rewound(p.name)
+	}
 	if i.is(&i.online) {
 		p.world.broker.Cut(p.id)
 	}
@@ -451,6 +454,9 @@ func (i *incarnation) transport(published func(topic string, e cloudevents.Event
 	l := &link{
 		Transport: w.broker.Client(i.program.id), trace: w.trace, liar: w.liar, depot: w.depot, id: i.program.id, dead: i.dead, reading: i.program.reading, delay: w.flaky.publish, received: i.program.received,
 		published: published, online: func(is bool) { i.set(&i.online, is) },
+	}
+	if i.program.disk.dir != "" {
+		l.delivered = i.program.disk.delivered
 	}
 	if i.version != nil {
 		if received := l.received; received != nil {

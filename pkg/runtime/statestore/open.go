@@ -38,6 +38,9 @@ func Open(config Config) (*Store, error) {
 	}
 	config.LockTimeout = cmp.Or(config.LockTimeout, time.Second)
 	config.Logger = cmp.Or(config.Logger, slog.Default())
+	if config.Commit == nil {
+		config.Commit = func(write func() error) error { return write() }
+	}
 	s := &Store{config: config, wake: make(chan struct{}, 1), pending: map[slot]change{}, batch: 1}
 	var err error
 	if s.db, s.checksums, err = config.openOrSetAside(); err == nil {

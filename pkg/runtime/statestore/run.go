@@ -211,17 +211,19 @@ func (s *Store) sortedSlots(changes map[slot]change) []slot {
 // write writes the first slots in one transaction, until their values have limit bytes, and returns
 // their number.
 func (s *Store) write(slots []slot, changes map[slot]change, limit int) (n int, err error) {
-	err = guard(func() error {
-		return s.database().Update(func(tx *bbolt.Tx) error {
-			size := 0
-			for n = 0; n < len(slots) && size <= limit; n++ {
-				written, err := s.writeOne(tx.Bucket([]byte(slots[n].bucket)), slots[n], changes[slots[n]])
-				if err != nil {
-					return err
+	err = s.config.Commit(func() error {
+		return guard(func() error {
+			return s.database().Update(func(tx *bbolt.Tx) error {
+				size := 0
+				for n = 0; n < len(slots) && size <= limit; n++ {
+					written, err := s.writeOne(tx.Bucket([]byte(slots[n].bucket)), slots[n], changes[slots[n]])
+					if err != nil {
+						return err
+					}
+					size += written
 				}
-				size += written
-			}
-			return nil
+				return nil
+			})
 		})
 	})
 	if err != nil {

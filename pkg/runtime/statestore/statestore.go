@@ -75,6 +75,9 @@ type Config struct {
 	// OnCommit, if not nil, is called from Run with the number of each batch that is on disk.
 	// Numbers grow from 1.
 	OnCommit func(batch uint64)
+	// Commit, if not nil, is called from Run to carry out each commit, which write does. Simulations of disks delay, refuse and
+	// cut it.
+	Commit func(write func() error) error
 	// Logger; default slog.Default().
 	Logger *slog.Logger
 }

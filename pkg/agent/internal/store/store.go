@@ -53,6 +53,8 @@ const (
 type Config struct {
 	// Dir is the state directory, created with mode 0700 if it does not exist. Required.
 	Dir string
+	// Commit is that of [statestore.Config]. Optional.
+	Commit func(write func() error) error
 	// Logger; default slog.Default().
 	Logger *slog.Logger
 }
@@ -80,7 +82,7 @@ func Open(config Config) (*statestore.Store, error) {
 		Name: "state file", Path: path,
 		Meta: meta, Check: checkFormat, Buckets: []statestore.Bucket{Specs, Statuses, Acked},
 		SetAside: true, Volatile: true, Recovery: "every work is then fetched again from its source",
-		LockTimeout: lockTimeout, Delay: delay, Logger: config.Logger,
+		LockTimeout: lockTimeout, Delay: delay, Commit: config.Commit, Logger: config.Logger,
 	})
 }
 
