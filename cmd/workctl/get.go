@@ -16,7 +16,6 @@ import (
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
 	"github.com/workwire/workwire/pkg/ctl/cli"
 	"github.com/workwire/workwire/pkg/ctl/fleet"
-	"github.com/workwire/workwire/pkg/workstate/explain"
 )
 
 // getFlags are the flags of get.
@@ -132,7 +131,7 @@ func (f *getFlags) rows(k kind, snapshot *fleet.Snapshot) (at func(time.Time) *c
 	case works:
 		lines := fleet.WorkLines(snapshot)
 		if f.blocked {
-			lines = slices.DeleteFunc(lines, func(l fleet.WorkLine) bool { return l.State == explain.Ready || l.State == explain.Applied })
+			lines = slices.DeleteFunc(lines, func(l fleet.WorkLine) bool { return l.Done() })
 		}
 		return func(now time.Time) *cli.Rows { return fleet.WorkTable(lines, now, wide) }
 	case clusters:

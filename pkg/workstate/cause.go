@@ -87,6 +87,16 @@ func (s *State) Stalled() bool {
 	return s.Phase == PhaseFailed && s.Blocker != nil && (s.Blocker.final() || slices.ContainsFunc(s.Blocker.Others, Blocker.final))
 }
 
+// goesOn are the causes that usually end by themselves, and the one that blocks nothing.
+var goesOn = map[Cause]bool{NotAnswered: true, NotReady: true, RolloutWaits: true, WaitsForWave: true, WaitsForHook: true, WaitsForWork: true, Staged: true, Warning: true}
+
+// Blocked reports whether a work does not go on without an action, or before somebody is back. It may be so in each phase.
+func (s *State) Blocked() bool {
+	return s.Blocker != nil && (s.Blocker.stays() || slices.ContainsFunc(s.Blocker.Others, Blocker.stays))
+}
+
+func (b Blocker) stays() bool { return !goesOn[b.Cause] }
+
 // passing matches what a cluster refuses by what else is on it, in the words of an invalid object.
 var passing = regexp.MustCompile(`(?i)already allocated|not found`)
 
@@ -105,9 +115,9 @@ func (f *Facts) blocker(s *State) *Blocker {
 		return deletionBlocker(f)
 	}
 	if s.By != nil && s.By.Type == workv1.WorkComplete { // it is no longer applied, whatever becomes of its objects
-		return cmp.Or(setBlocker(f), warningBlocker(f))
+		return cmp.Or(setBlocker(f), s.warnings(f))
 	}
-	for _, look := range []func(*Facts) *Blocker{answerBlocker, manifestBlocker, s.blocker, setBlocker, warningBlocker} {
+	for _, look := range []func(*Facts) *Blocker{answerBlocker, manifestBlocker, s.blocker, setBlocker, s.warnings} {
 		if b := look(f); b != nil {
 			return b
 		}

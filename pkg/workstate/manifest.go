@@ -86,9 +86,9 @@ func (l *look) at(f *Facts, all *alike) {
 	}
 }
 
-// warningBlocker is [Facts.Warnings] of a work that is applied.
-func warningBlocker(f *Facts) *Blocker {
-	if condition.Warnings(Current(f.Work, workv1.WorkApplied)) == "" {
+// warnings is [Facts.Warnings] of a work in [PhaseWarned].
+func (s *State) warnings(f *Facts) *Blocker {
+	if s.Phase != PhaseWarned {
 		return nil
 	}
 	return f.Warnings()

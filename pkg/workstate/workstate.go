@@ -18,6 +18,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -55,13 +56,13 @@ const NotWatched = "readiness not watched"
 
 // State is how a work is.
 type State struct {
-	Phase Phase
+	Phase Phase `json:"-"`
 	// Since is when Phase began; zero: not known.
-	Since time.Time
+	Since time.Time `json:"-"`
 	// By is the condition that decided Phase; nil if none did, as where one is missing.
-	By *metav1.Condition
+	By *metav1.Condition `json:"-"`
 	// Blocker is what keeps the work from going on, or somebody has to correct; nil: nothing.
-	Blocker *Blocker
+	Blocker *Blocker `json:"blocker,omitempty"`
 }
 
 // Blocker is a cause, and what to do.
@@ -171,6 +172,23 @@ func (s *State) Why() string {
 	default:
 		return b.Object + ": " + b.Message
 	}
+}
+
+// Done reports whether a work has got as far as it can: it is ready, or applied and nobody watches more, and there is nothing to correct.
+func (s *State) Done() bool {
+	return s.Blocker == nil && (s.Phase == PhaseReady || s.Phase == PhaseApplied)
+}
+
+// Word says in one word, for workctl, whether a work goes on: Blocked, Progressing while it waits for what ends by itself, or
+// else its phase.
+func (s *State) Word() string {
+	switch {
+	case s.Blocked():
+		return "Blocked"
+	case s.Blocker != nil && s.Blocker.Cause != Warning:
+		return "Progressing"
+	}
+	return strings.ToUpper(string(s.Phase[:1])) + string(s.Phase[1:])
 }
 
 // Objects returns how many objects of the work are blocked: this one, those by the same, and the others.

@@ -89,6 +89,7 @@ func TestOf(t *testing.T) {
 		{"not applied", "Applied=False@3:R:1 Available=True@3:R:2", nil, nil, workstate.PhaseFailed, 1, workstate.NotApplied, "message of Applied"},
 		{"not known whether applied", "Applied=Unknown@3:R:1 Available=True@3:R:2", nil, nil, workstate.PhaseProgressing, 1, "", ""},
 		{"applied only", "Applied=True@3:R:1", nil, nil, workstate.PhaseProgressing, 1, "", "has not reported yet"},
+		{"applied only, with warnings", "Applied=True@3:R:1", warns, nil, workstate.PhaseProgressing, 1, "", "has not reported yet"},
 		{"applied, and not available", "Applied=True@3:R:1 Available=False@3:R:2", nil, nil, workstate.PhaseProgressing, 2, workstate.NotReady, "message of Available"},
 		{"applied, and nobody watches more", fine, nil, nil, workstate.PhaseApplied, 2, "", "readiness not watched"},
 		{"ready by a rule for Degraded", fine + "Degraded=False@3:R:5", nil, nil, workstate.PhaseReady, 2, "", ""},

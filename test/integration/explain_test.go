@@ -96,7 +96,7 @@ func blockedLater(w *world.World, later time.Duration, name string, cause workst
 			b = *e.Blocker
 		}
 		if b.Cause != cause || !strings.Contains(b.Object+" "+b.Message+" "+b.Do, want) {
-			return fmt.Errorf("%s: %+v", e.State, b)
+			return fmt.Errorf("%s: %+v", e.Word, b)
 		}
 		var text, document bytes.Buffer
 		kit.NoError(w, fleet.WriteExplanation(&text, cli.Style{}, facts.Now, &e))

@@ -15,13 +15,13 @@ import (
 // agent says that it is not there.
 func TestAttentionOfASet(t *testing.T) {
 	waits := func(name, message string, others ...string) WorkLine {
-		return WorkLine{Cluster: "cluster1", Name: name, State: explain.Progressing, Cause: workstate.WaitsForWork, Message: message, waitsFor: others}
+		return WorkLine{Cluster: "cluster1", Name: name, state: workstate.State{Blocker: &workstate.Blocker{Cause: workstate.WaitsForWork}}, Cause: workstate.WaitsForWork, Message: message, waitsFor: others}
 	}
 	lines := []WorkLine{
 		waits("for-another", "Waits for work db is not ready", "db", "cache"),
 		waits("for-none", "Waits for work db is not ready; work cache is not on this cluster", "db", "cache"),
 		waits("for-blocked", "Waits for work blocked is not applied", "blocked"),
-		{Cluster: "cluster1", Name: "blocked", State: explain.Blocked},
+		{Cluster: "cluster1", Name: "blocked", state: workstate.State{Blocker: &workstate.Blocker{Cause: workstate.Forbidden}}},
 	}
 	for _, c := range []struct {
 		all  bool

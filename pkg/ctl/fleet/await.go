@@ -69,7 +69,7 @@ func (g Goal) Reached(w *workv1.ManifestWork, now time.Time) (done bool, line st
 		return g.kind == "deleted", map[bool]string{true: "deleted", false: "does not exist"}[g.kind == "deleted"], nil
 	}
 	e := explain.Explain(workstate.Facts{Now: now, Work: w})
-	line = string(e.State)
+	line = e.Word
 	if b := e.Blocker; b != nil {
 		line += fmt.Sprintf(": %s, %s: %s", b.Cause, b.Object, cli.OneLine(b.Message))
 	}

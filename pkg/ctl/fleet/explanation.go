@@ -21,7 +21,7 @@ var hopTexts = map[string]string{
 // WriteExplanation writes an explanation as text.
 func WriteExplanation(w io.Writer, style cli.Style, now time.Time, e *explain.Explanation) error {
 	var out strings.Builder
-	fmt.Fprintf(&out, "Work %s of cluster %s, generation %d: %s\n\n", e.Name, e.Cluster, e.Generation, style.Paint(stateTone(e.State), string(e.State)))
+	fmt.Fprintf(&out, "Work %s of cluster %s, generation %d: %s\n\n", e.Name, e.Cluster, e.Generation, style.Paint(stateTone(&e.State), e.Word))
 	for _, h := range e.Hops {
 		mark, tone, at, took := "·", cli.Dim, "", ""
 		switch h.Progress {
@@ -41,7 +41,7 @@ func WriteExplanation(w io.Writer, style cli.Style, now time.Time, e *explain.Ex
 	}
 	if b := e.Blocker; b != nil {
 		tone := cli.Bad
-		if e.State != explain.Blocked {
+		if !e.Blocked() {
 			tone = cli.Warn
 		}
 		writeBlocker(&out, b, tone, style, now)
@@ -78,12 +78,12 @@ func writeBlocker(out *strings.Builder, b *workstate.Blocker, tone cli.Tone, sty
 	fmt.Fprintf(out, "%s\n  %s\n", style.Paint(cli.Bold, "What to do:"), cli.OneLine(b.Do))
 }
 
-func stateTone(s explain.State) cli.Tone {
-	switch s {
-	case explain.Ready:
-		return cli.Good
-	case explain.Blocked:
+func stateTone(s *workstate.State) cli.Tone {
+	switch {
+	case s.Blocked():
 		return cli.Bad
+	case s.Done() && s.Phase == workstate.PhaseReady:
+		return cli.Good
 	}
 	return cli.Warn
 }

@@ -144,18 +144,28 @@ func busy() *fleet.Snapshot {
 	return s
 }
 
-// TestCounts checks that each work is in one of the counts that say how it is.
+// TestCounts checks that each work is in one of the counts that say how it is, and that those with warnings are the ones that the
+// metrics count.
 func TestCounts(t *testing.T) {
 	s := busy()
 	deleted := work("cluster1", "deleted", condition.Manifest{})
 	deleted.DeletionTimestamp = new(ago(time.Minute))
 	s.Works = append(s.Works, deleted, work("cluster1", "unwatched", condition.Manifest{Rules: []string{}}),
 		work("cluster1", "warned", condition.Manifest{Warnings: []string{`unknown field "spec.replcas"`}}),
-		work("cluster1", "feedback", condition.Manifest{HasFeedback: true, FeedbackError: errors.New("path .x is not found")}))
+		work("cluster1", "feedback", condition.Manifest{Warnings: []string{`unknown field "spec.replcas"`}, HasFeedback: true, FeedbackError: errors.New("path .x is not found")}))
 	sum := fleet.Summarize(s, 0)
 	n := sum.Works
 	if n.Total != 12 || n.Ready != 2 || n.NotWatched != 1 || n.Waiting != 2 || n.Staged != 1 || n.Pending != 2 || n.Failing != 4 {
 		t.Errorf("%+v", n)
+	}
+	warned := 0
+	for i := range s.Works {
+		if workstate.PhaseOf(&s.Works[i]) == workstate.PhaseWarned {
+			warned++
+		}
+	}
+	if n.Warned != warned || warned != 2 {
+		t.Errorf("%d works with warnings, want %d", n.Warned, warned)
 	}
 	failing := 0
 	for _, c := range fleet.ClusterLines(s, fleet.WorkLines(s)) {
@@ -344,7 +354,7 @@ func TestOne(t *testing.T) {
 	set.Status.Summary.Total = 1
 	set.Status.Conditions = []metav1.Condition{{Type: "PlacementRolledOut", Status: metav1.ConditionTrue}}
 	out := bytes.NewBufferString(fleet.RolloutOf(set).Line)
-	e := explain.Explanation{State: explain.Blocked, Blocker: &workstate.Blocker{More: 1, Others: make([]workstate.Blocker, 6)}}
+	e := explain.Explanation{State: workstate.State{Blocker: &workstate.Blocker{More: 1, Others: make([]workstate.Blocker, 6)}}}
 	kit.NoError(t, fleet.WriteExplanation(out, cli.Style{}, now, &e))
 	for _, want := range []string{"1 cluster has the template", "with 1 more object of this work", "in 1 more way:"} {
 		if !strings.Contains(out.String(), want) {

@@ -123,13 +123,13 @@ type WorkLine struct {
 	Observed   int64           `json:"observedGeneration"`
 	Since      metav1.Time     `json:"since"`
 	Created    metav1.Time     `json:"created"`
-	State      explain.State   `json:"state"`
+	Word       string          `json:"state"`
 	Cause      workstate.Cause `json:"cause,omitempty"`
 	Object     string          `json:"object,omitempty"`
 	Message    string          `json:"message,omitempty"`
 
+	state    workstate.State
 	waitsFor []string // works, of the cause WaitsForWork
-	deleting bool
 }
 
 // SetLine is a set in a table. Total works of those that are Wanted have the newest template.
@@ -220,13 +220,13 @@ func (sum *Summary) countWorks(s *Snapshot, lines []WorkLine) {
 		line := &lines[i]
 		count(&n.Delivered, line.Delivered)
 		count(&n.Applied, line.Applied)
-		if line.State == explain.Warned {
+		if line.state.Phase == workstate.PhaseWarned {
 			n.Warned++
 		}
 		if c := workstate.Current(&s.Works[i], workv1.WorkDegraded); c != nil {
 			count(&n.Degraded, string(c.Status))
 		}
-		if s.Works[i].DeletionTimestamp != nil {
+		if line.state.Phase == workstate.PhaseDeleting {
 			n.Deleting++
 		}
 		switch {
@@ -239,7 +239,7 @@ func (sum *Summary) countWorks(s *Snapshot, lines []WorkLine) {
 			n.Failing++
 		case line.Cause == workstate.Staged:
 			n.Staged++
-		case line.State == explain.Progressing, line.Ready == string(metav1.ConditionFalse):
+		case line.Ready == string(metav1.ConditionFalse):
 			n.Waiting++
 		case line.Ready == "":
 			n.NotWatched++
@@ -255,13 +255,13 @@ func (sum *Summary) countWorks(s *Snapshot, lines []WorkLine) {
 func attention(lines []WorkLine, all bool) []WorkLine {
 	goesOn := make(map[types.NamespacedName]bool, len(lines))
 	for i := range lines {
-		goesOn[types.NamespacedName{Namespace: lines[i].Cluster, Name: lines[i].Name}] = lines[i].State != explain.Blocked
+		goesOn[types.NamespacedName{Namespace: lines[i].Cluster, Name: lines[i].Name}] = !lines[i].state.Blocked()
 	}
 	worst := []WorkLine{}
 	for i := range lines {
 		l := &lines[i]
 		// Whatever a deletion waits for may have finalizers, which the agent need not be allowed to see.
-		if l.State.NeedsAttention(l.Cause) || l.deleting || slices.ContainsFunc(l.waitsFor, func(name string) bool {
+		if l.late() || l.state.Phase == workstate.PhaseDeleting || slices.ContainsFunc(l.waitsFor, func(name string) bool {
 			goes, known := goesOn[types.NamespacedName{Namespace: l.Cluster, Name: name}]
 			return !goes && (known || all || workstate.IsAbsent(l.Message, name))
 		}) {
@@ -279,7 +279,7 @@ func (l *WorkLine) severity() int {
 	switch {
 	case l.failing():
 		return 0
-	case l.State == explain.Blocked:
+	case l.state.Blocked():
 		return 1
 	}
 	return 2
@@ -315,9 +315,8 @@ func WorkLines(s *Snapshot) []WorkLine {
 // NewWorkLine returns the line of a work.
 func NewWorkLine(w *workv1.ManifestWork, e explain.Explanation) WorkLine {
 	line := WorkLine{
-		Cluster: w.Namespace, Name: w.Name, Generation: w.Generation, Observed: e.Observed, State: e.State, Created: w.CreationTimestamp,
+		Cluster: w.Namespace, Name: w.Name, Generation: w.Generation, Observed: e.Observed, Word: e.Word, state: e.State, Created: w.CreationTimestamp,
 		Delivered: string(metav1.ConditionUnknown), Applied: string(metav1.ConditionUnknown), Ready: "", Since: w.CreationTimestamp,
-		deleting: w.DeletionTimestamp != nil,
 	}
 	if workstate.Answered(w) {
 		line.Delivered = string(metav1.ConditionTrue)
@@ -349,7 +348,20 @@ func NewWorkLine(w *workv1.ManifestWork, e explain.Explanation) WorkLine {
 func (l *WorkLine) pending() bool { return l.Delivered != string(metav1.ConditionTrue) }
 
 // failing reports whether the agent has answered, and the work does not go on by itself.
-func (l *WorkLine) failing() bool { return !l.pending() && l.State == explain.Blocked }
+func (l *WorkLine) failing() bool { return !l.pending() && l.state.Blocked() }
+
+// late reports whether the work has not got as far as it should by now. What waits for a time, or for others that are not
+// blocked, has.
+func (l *WorkLine) late() bool {
+	switch l.Cause {
+	case workstate.Staged, workstate.RolloutWaits, workstate.WaitsForWave, workstate.WaitsForHook, workstate.WaitsForWork:
+		return l.state.Blocked()
+	}
+	return !l.Done()
+}
+
+// Done reports whether the work has got as far as it can.
+func (l *WorkLine) Done() bool { return l.state.Done() }
 
 // ClusterLines returns a line for each cluster, in the order of the snapshot. lines are those of the works.
 func ClusterLines(s *Snapshot, lines []WorkLine) []ClusterLine {

@@ -12,7 +12,6 @@ import (
 
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	"github.com/workwire/workwire/pkg/ctl/cli"
-	"github.com/workwire/workwire/pkg/workstate/explain"
 )
 
 // statusTone colours the status of a condition.
@@ -64,7 +63,7 @@ func readyTone(l *WorkLine) cli.Cell {
 
 func cause(l *WorkLine) cli.Cell {
 	tone := cli.Bad
-	if l.State != explain.Blocked {
+	if !l.state.Blocked() {
 		tone = cli.Warn
 	}
 	return cli.Cell{Text: string(l.Cause), Tone: tone}

@@ -178,148 +178,148 @@ func TestCauses(t *testing.T) {
 	denied := errors.New(`admission webhook "guard.example.com" denied the request: no Mondays`)
 	for name, c := range map[string]struct {
 		facts workstate.Facts
-		state explain.State
+		word  string
 		cause workstate.Cause // empty for no blocker
 		want  string          // a part of "object message do"
 	}{
-		"ready":                {facts(), explain.Ready, "", ""},
-		"an unknown field":     {facts(condition.Manifest{Meta: deploy, Warnings: []string{`unknown field "spec.replcas"`}}), explain.Warned, workstate.Warning, `Deployment default/web unknown field "spec.replcas"`},
-		"a config of nothing":  {warned("manifestConfigs[0] matches no manifest"), explain.Warned, workstate.Warning, "ManifestWork cluster1/web manifestConfigs[0] matches no manifest"},
-		"agent off":            {pending("False", workv1.ReasonClusterAway, "The agent is away"), explain.Blocked, workstate.AgentOff, "ManagedCluster cluster1 The agent is away look at the agent on cluster1"},
-		"agent off, answered":  {changed(facts(), away("ManagedClusterDisconnected")), explain.Blocked, workstate.AgentOff, "has lost its connection"},
-		"agent off, deletion":  {changed(deleting(facts()), away("ManagedClusterDisconnected")), explain.Blocked, workstate.AgentOff, "cluster1"},
-		"broker off":           {pending("False", workv1.ReasonBrokerUnreachable, "no broker"), explain.Blocked, workstate.BrokerOff, "broker no broker start the broker"},
-		"broker off, answered": {changed(facts(), func(f *workstate.Facts) { f.Presence = lease(5 * time.Minute) }), explain.Blocked, workstate.BrokerOff, "no connection to the broker"},
+		"ready":                {facts(), "Ready", "", ""},
+		"an unknown field":     {facts(condition.Manifest{Meta: deploy, Warnings: []string{`unknown field "spec.replcas"`}}), "Warned", workstate.Warning, `Deployment default/web unknown field "spec.replcas"`},
+		"a config of nothing":  {warned("manifestConfigs[0] matches no manifest"), "Warned", workstate.Warning, "ManifestWork cluster1/web manifestConfigs[0] matches no manifest"},
+		"agent off":            {pending("False", workv1.ReasonClusterAway, "The agent is away"), "Blocked", workstate.AgentOff, "ManagedCluster cluster1 The agent is away look at the agent on cluster1"},
+		"agent off, answered":  {changed(facts(), away("ManagedClusterDisconnected")), "Blocked", workstate.AgentOff, "has lost its connection"},
+		"agent off, deletion":  {changed(deleting(facts()), away("ManagedClusterDisconnected")), "Blocked", workstate.AgentOff, "cluster1"},
+		"broker off":           {pending("False", workv1.ReasonBrokerUnreachable, "no broker"), "Blocked", workstate.BrokerOff, "broker no broker start the broker"},
+		"broker off, answered": {changed(facts(), func(f *workstate.Facts) { f.Presence = lease(5 * time.Minute) }), "Blocked", workstate.BrokerOff, "no connection to the broker"},
 		"broker off, by the cluster alone": {changed(changed(facts(), away(clusterv1.ReasonHubDisconnected)), func(f *workstate.Facts) { f.Presence, f.Leader = nil, nil }),
-			explain.Blocked, workstate.BrokerOff, "start the broker"},
-		"broker off before": {changed(facts(), away(clusterv1.ReasonHubDisconnected)), explain.Blocked, workstate.AgentOff, "look at the agent on cluster1"},
+			"Blocked", workstate.BrokerOff, "start the broker"},
+		"broker off before": {changed(facts(), away(clusterv1.ReasonHubDisconnected)), "Blocked", workstate.AgentOff, "look at the agent on cluster1"},
 		"hub off": {changed(facts(), func(f *workstate.Facts) { f.Presence, f.Leader = lease(5*time.Minute), lease(5*time.Minute) }),
-			explain.Blocked, workstate.HubOff, "start the hub"},
+			"Blocked", workstate.HubOff, "start the hub"},
 		"hub off, pending": {pending("Unknown", workv1.ReasonPublished, "sent", func(f *workstate.Facts) { f.Presence, f.Leader = lease(5*time.Minute), nil }),
-			explain.Blocked, workstate.HubOff, "start the hub"},
-		"no ManagedCluster, answered": {changed(facts(), func(f *workstate.Facts) { f.Cluster, f.NoCluster = nil, true }), explain.Ready, "", ""},
-		"no cluster":                  {pending("False", workv1.ReasonClusterNotFound, "", func(f *workstate.Facts) { f.Cluster, f.NoCluster = nil, true }), explain.Blocked, workstate.ClusterNotFound, "create the ManagedCluster cluster1"},
-		"cluster unknown":             {changed(facts(), func(f *workstate.Facts) { f.Cluster, f.Presence, f.Leader = nil, nil, nil }), explain.Ready, "", ""},
-		"not accepted":                {changed(facts(), func(f *workstate.Facts) { f.Cluster.Spec.HubAcceptsClient = false }), explain.Blocked, workstate.ClusterNotAccepted, `kubectl patch managedcluster cluster1 --type=merge -p '{"spec":{"hubAcceptsClient":true}}'`},
-		"access refused":              {pending("False", workv1.ReasonAccessRefused, "the broker refuses"), explain.Blocked, workstate.AccessRefused, "docs/brokers.md"},
-		"too large":                   {pending("False", workv1.ReasonTooLarge, "1 MB > 512 kB"), explain.Blocked, workstate.TooLarge, "split the work"},
+			"Blocked", workstate.HubOff, "start the hub"},
+		"no ManagedCluster, answered": {changed(facts(), func(f *workstate.Facts) { f.Cluster, f.NoCluster = nil, true }), "Ready", "", ""},
+		"no cluster":                  {pending("False", workv1.ReasonClusterNotFound, "", func(f *workstate.Facts) { f.Cluster, f.NoCluster = nil, true }), "Blocked", workstate.ClusterNotFound, "create the ManagedCluster cluster1"},
+		"cluster unknown":             {changed(facts(), func(f *workstate.Facts) { f.Cluster, f.Presence, f.Leader = nil, nil, nil }), "Ready", "", ""},
+		"not accepted":                {changed(facts(), func(f *workstate.Facts) { f.Cluster.Spec.HubAcceptsClient = false }), "Blocked", workstate.ClusterNotAccepted, `kubectl patch managedcluster cluster1 --type=merge -p '{"spec":{"hubAcceptsClient":true}}'`},
+		"access refused":              {pending("False", workv1.ReasonAccessRefused, "the broker refuses"), "Blocked", workstate.AccessRefused, "docs/brokers.md"},
+		"too large":                   {pending("False", workv1.ReasonTooLarge, "1 MB > 512 kB"), "Blocked", workstate.TooLarge, "split the work"},
 		"too large, by the hub's Applied": {pending("Unknown", workv1.ReasonPublished, "", func(f *workstate.Facts) {
 			meta.SetStatusCondition(&f.Work.Status.Conditions, metav1.Condition{Type: "Applied", Status: "False", Reason: "TooLarge", Message: "The work is not sent to its cluster", ObservedGeneration: 4})
-		}), explain.Blocked, workstate.TooLarge, "split the work"},
-		"no key to seal":   {pending("False", workv1.ReasonNoSealKey, "cluster1 has no key"), explain.Blocked, workstate.Unsealed, "sealing key"},
-		"nobody listens":   {pending("False", workv1.ReasonNobodyListens, "no subscriber"), explain.Blocked, workstate.NobodyListens, "--cluster-name must be cluster1"},
-		"held back":        {pending("False", workv1.ReasonHeldBack, "The hub holds deletions back"), explain.Blocked, workstate.HeldBack, "workctl describe cluster cluster1"},
-		"paused":           {pending("False", workv1.ReasonPaused, "paused", pause), explain.Blocked, workstate.Paused, "workctl resume work web -n cluster1"},
-		"paused, answered": {changed(facts(), pause), explain.Ready, "", ""},
+		}), "Blocked", workstate.TooLarge, "split the work"},
+		"no key to seal":   {pending("False", workv1.ReasonNoSealKey, "cluster1 has no key"), "Blocked", workstate.Unsealed, "sealing key"},
+		"nobody listens":   {pending("False", workv1.ReasonNobodyListens, "no subscriber"), "Blocked", workstate.NobodyListens, "--cluster-name must be cluster1"},
+		"held back":        {pending("False", workv1.ReasonHeldBack, "The hub holds deletions back"), "Blocked", workstate.HeldBack, "workctl describe cluster cluster1"},
+		"paused":           {pending("False", workv1.ReasonPaused, "paused", pause), "Blocked", workstate.Paused, "workctl resume work web -n cluster1"},
+		"paused, answered": {changed(facts(), pause), "Ready", "", ""},
 		"cluster paused": {pending("False", workv1.ReasonPaused, "", func(f *workstate.Facts) {
 			f.Cluster.Annotations = map[string]string{workv1.PausedAnnotationKey: workv1.PausedValue}
-		}), explain.Blocked, workstate.ClusterPaused, "workctl resume cluster cluster1"},
-		"set paused":                       {ofSet(true), explain.Blocked, workstate.SetPaused, "workctl rollout resume till -n shop"},
-		"rollout waits":                    {ofSet(false), explain.Progressing, workstate.RolloutWaits, "waiting for cluster9"},
-		"rolled out, and the spec differs": {setSays(ofSet(false), rolledOut), explain.Ready, "", ""},
-		"rolled out before":                {setSays(changed(ofSet(false), func(f *workstate.Facts) { f.Set.Generation++ }), rolledOut), explain.Progressing, workstate.RolloutWaits, "has not reached this cluster"},
-		"overridden":                       {setSays(ofSet(false), overridden), explain.Ready, "", ""},
-		"overridden, paused":               {setSays(ofSet(true), overridden), explain.Ready, "", ""},
-		"published":                        {pending("Unknown", workv1.ReasonPublished, "The broker has it"), explain.Progressing, workstate.NotAnswered, "The broker has it wait"},
+		}), "Blocked", workstate.ClusterPaused, "workctl resume cluster cluster1"},
+		"set paused":                       {ofSet(true), "Blocked", workstate.SetPaused, "workctl rollout resume till -n shop"},
+		"rollout waits":                    {ofSet(false), "Progressing", workstate.RolloutWaits, "waiting for cluster9"},
+		"rolled out, and the spec differs": {setSays(ofSet(false), rolledOut), "Ready", "", ""},
+		"rolled out before":                {setSays(changed(ofSet(false), func(f *workstate.Facts) { f.Set.Generation++ }), rolledOut), "Progressing", workstate.RolloutWaits, "has not reached this cluster"},
+		"overridden":                       {setSays(ofSet(false), overridden), "Ready", "", ""},
+		"overridden, paused":               {setSays(ofSet(true), overridden), "Ready", "", ""},
+		"published":                        {pending("Unknown", workv1.ReasonPublished, "The broker has it"), "Progressing", workstate.NotAnswered, "The broker has it wait"},
 		"statuses refused": {pending("Unknown", workv1.ReasonPublished, "", func(f *workstate.Facts) {
 			meta.SetStatusCondition(&f.Cluster.Status.Conditions, metav1.Condition{Type: "StatusesTrusted", Status: "False", Reason: "Unsigned", Message: "they have no signature"})
-		}), explain.Blocked, workstate.StatusesRefused, "they have no signature start the agent of cluster1 with --signing-key"},
+		}), "Blocked", workstate.StatusesRefused, "they have no signature start the agent of cluster1 with --signing-key"},
 		"statuses refused, answered": {changed(facts(), func(f *workstate.Facts) {
 			meta.SetStatusCondition(&f.Cluster.Status.Conditions, metav1.Condition{Type: "StatusesTrusted", Status: "False", Reason: "Unsigned"})
-		}), explain.Ready, "", ""},
-		"not yet seen":  {changed(facts(), func(f *workstate.Facts) { f.Work.Generation++ }), explain.Progressing, workstate.NotAnswered, "has not told yet"},
-		"unsigned":      {with(workv1.WorkSpecUntrusted, workv1.ReasonUnsigned, "An event of this work was refused"), explain.Blocked, workstate.Untrusted, "workctl keys list"},
-		"deletion held": {with(workv1.WorkDeletionHeld, workv1.ReasonSourceKnowsTooFew, "Source hub1 does not know"), explain.Blocked, workstate.DeletionHeld, "release"},
+		}), "Ready", "", ""},
+		"not yet seen":  {changed(facts(), func(f *workstate.Facts) { f.Work.Generation++ }), "Progressing", workstate.NotAnswered, "has not told yet"},
+		"unsigned":      {with(workv1.WorkSpecUntrusted, workv1.ReasonUnsigned, "An event of this work was refused"), "Blocked", workstate.Untrusted, "workctl keys list"},
+		"deletion held": {with(workv1.WorkDeletionHeld, workv1.ReasonSourceKnowsTooFew, "Source hub1 does not know"), "Blocked", workstate.DeletionHeld, "release"},
 		"invalid spec": {changed(facts(), func(f *workstate.Facts) {
 			f.Work.Status = condition.InvalidStatus(f.Work.Status, f.Work.Status, 3, "", "manifest 0: not JSON", before)
-		}), explain.Blocked, workstate.InvalidSpec, "kubectl edit manifestwork -n cluster1 web"},
-		"webhook":      {failed(denied), explain.Blocked, workstate.Webhook, "no Mondays change the manifest as the webhook asks"},
-		"webhook away": {failed(errors.New(`Internal error occurred: failed calling webhook "guard.example.com": connection refused`)), explain.Blocked, workstate.WebhookFailed, "does not answer on cluster1"},
-		"policy":       {failed(errors.New(`deployments.apps "web" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no`)), explain.Blocked, workstate.Policy, "as the policy asks"},
-		"pod security": {failed(errors.New(`pods "web" is forbidden: violates PodSecurity "restricted:latest"`)), explain.Blocked, workstate.Policy, "policy"},
-		"quota":        {failed(errors.New(`pods "web" is forbidden: exceeded quota: q, requested: pods=1`)), explain.Blocked, workstate.Quota, "ResourceQuota"},
-		"rbac":         {failed(apierrors.NewForbidden(apps, "web", errors.New(`User "system:serviceaccount:a:work-agent" cannot patch resource "deployments"`))), explain.Blocked, workstate.Forbidden, "give the agent on cluster1 the right"},
-		"executor":     {failed(errors.New("not allowed to apply the resource apps deployments, default web, will try again in 1m0s")), explain.Blocked, workstate.ExecutorDenied, "rights on Deployment default/web"},
-		"executor, by its name": {executedBy(failed(errors.New("not allowed to apply the resource apps deployments, default web, will try again in 1m0s"))), explain.Blocked, workstate.ExecutorDenied,
+		}), "Blocked", workstate.InvalidSpec, "kubectl edit manifestwork -n cluster1 web"},
+		"webhook":      {failed(denied), "Blocked", workstate.Webhook, "no Mondays change the manifest as the webhook asks"},
+		"webhook away": {failed(errors.New(`Internal error occurred: failed calling webhook "guard.example.com": connection refused`)), "Blocked", workstate.WebhookFailed, "does not answer on cluster1"},
+		"policy":       {failed(errors.New(`deployments.apps "web" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no`)), "Blocked", workstate.Policy, "as the policy asks"},
+		"pod security": {failed(errors.New(`pods "web" is forbidden: violates PodSecurity "restricted:latest"`)), "Blocked", workstate.Policy, "policy"},
+		"quota":        {failed(errors.New(`pods "web" is forbidden: exceeded quota: q, requested: pods=1`)), "Blocked", workstate.Quota, "ResourceQuota"},
+		"rbac":         {failed(apierrors.NewForbidden(apps, "web", errors.New(`User "system:serviceaccount:a:work-agent" cannot patch resource "deployments"`))), "Blocked", workstate.Forbidden, "give the agent on cluster1 the right"},
+		"executor":     {failed(errors.New("not allowed to apply the resource apps deployments, default web, will try again in 1m0s")), "Blocked", workstate.ExecutorDenied, "rights on Deployment default/web"},
+		"executor, by its name": {executedBy(failed(errors.New("not allowed to apply the resource apps deployments, default web, will try again in 1m0s"))), "Blocked", workstate.ExecutorDenied,
 			"give ServiceAccount team/ci, the executor of the work, the rights on Deployment default/web (create, update, patch, get, delete: docs/executor.md); it is tried again by itself. " +
 				"What it may do, on cluster1: kubectl auth can-i --list --as=system:serviceaccount:team:ci -n default"},
 		"executor may not read": {executedBy(facts(condition.Manifest{Meta: config, Presence: condition.Undecided, ReadError: errors.New("the executor team/ci may not get it")})),
-			explain.Blocked, workstate.ExecutorDenied, "the right to get ConfigMap default/settings on cluster1. What it may do, on cluster1: kubectl auth can-i --list"},
-		"fight":             {facts(condition.Manifest{Meta: deploy, Flapping: `ManifestWork "web" sets /spec/replicas, undone by field manager "hpa"`}), explain.Blocked, workstate.Flapping, "docs/strategies.md#drift-and-conflicts); it ends by itself two minutes after the last time"},
-		"ssa conflict":      {failed(errors.New(`Apply failed with 1 conflict: conflict with "kubectl" using apps/v1: .spec.replicas`)), explain.Blocked, workstate.Conflict, "force"},
-		"no namespace":      {failed(apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "shop")), explain.Blocked, workstate.NoNamespace, "add the Namespace"},
-		"unknown kind":      {failed(errors.New(`the server doesn't have a resource type "Deployment"`)), explain.Blocked, workstate.UnknownKind, "check apiVersion apps/v1 and kind, or install the CustomResourceDefinition of Deployment default/web"},
-		"namespace not set": {failed(errors.New("the server does not allow this method on the requested resource: Deployment has no metadata.namespace, and its kind is namespaced")), explain.Blocked, workstate.InvalidManifest, "set metadata.namespace of Deployment default/web"},
-		"immutable":         {failed(errors.New(`Deployment.apps "web" is invalid: spec.selector: field is immutable`)), explain.Blocked, workstate.Immutable, workv1.RecreateAnnotationKey},
-		"strategy":          {failed(errors.New(`unknown update strategy "Rego": it must be Update, CreateOnly, ServerSideApply or ReadOnly`)), explain.Blocked, workstate.UnknownStrategy, "docs/strategies.md"},
-		"port taken":        {failed(errors.New(`Service "web" is invalid: spec.ports[0].nodePort: Invalid value: 30080: provided port is already allocated`)), explain.Blocked, workstate.InvalidManifest, "correct the manifest"},
+			"Blocked", workstate.ExecutorDenied, "the right to get ConfigMap default/settings on cluster1. What it may do, on cluster1: kubectl auth can-i --list"},
+		"fight":             {facts(condition.Manifest{Meta: deploy, Flapping: `ManifestWork "web" sets /spec/replicas, undone by field manager "hpa"`}), "Blocked", workstate.Flapping, "docs/strategies.md#drift-and-conflicts); it ends by itself two minutes after the last time"},
+		"ssa conflict":      {failed(errors.New(`Apply failed with 1 conflict: conflict with "kubectl" using apps/v1: .spec.replicas`)), "Blocked", workstate.Conflict, "force"},
+		"no namespace":      {failed(apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "shop")), "Blocked", workstate.NoNamespace, "add the Namespace"},
+		"unknown kind":      {failed(errors.New(`the server doesn't have a resource type "Deployment"`)), "Blocked", workstate.UnknownKind, "check apiVersion apps/v1 and kind, or install the CustomResourceDefinition of Deployment default/web"},
+		"namespace not set": {failed(errors.New("the server does not allow this method on the requested resource: Deployment has no metadata.namespace, and its kind is namespaced")), "Blocked", workstate.InvalidManifest, "set metadata.namespace of Deployment default/web"},
+		"immutable":         {failed(errors.New(`Deployment.apps "web" is invalid: spec.selector: field is immutable`)), "Blocked", workstate.Immutable, workv1.RecreateAnnotationKey},
+		"strategy":          {failed(errors.New(`unknown update strategy "Rego": it must be Update, CreateOnly, ServerSideApply or ReadOnly`)), "Blocked", workstate.UnknownStrategy, "docs/strategies.md"},
+		"port taken":        {failed(errors.New(`Service "web" is invalid: spec.ports[0].nodePort: Invalid value: 30080: provided port is already allocated`)), "Blocked", workstate.InvalidManifest, "correct the manifest"},
 		"too many specs": {changed(facts(), func(f *workstate.Facts) {
 			f.Work.Status = condition.InvalidStatus(f.Work.Status, f.Work.Status, 3, workv1.ReasonTooManySpecs, "the agent holds as many specs as it may", before)
-		}), explain.Blocked, workstate.InvalidSpec, "the agent holds"},
-		"invalid rule":           {failed(errors.New(`the condition rule names Applied, which the agent sets itself`)), explain.Blocked, workstate.InvalidRule, "correct the rule"},
-		"immutable, after quota": {facts(condition.Manifest{Meta: pod, ApplyError: errors.New("exceeded quota: q")}, condition.Manifest{Meta: deploy, ApplyError: errors.New("field is immutable")}), explain.Blocked, workstate.Quota, "ResourceQuota"},
-		"invalid":                {failed(errors.New(`Deployment.apps "web" is invalid: spec.replicas`)), explain.Blocked, workstate.InvalidManifest, "correct the manifest"},
-		"other failure":          {failed(errors.New("etcdserver: leader changed")), explain.Blocked, workstate.NotApplied, "tries again by itself"},
-		"unschedulable":          {unready(pod, true, "Pod could not be scheduled"), explain.Blocked, workstate.Unschedulable, "Pod default/one Pod could not be scheduled no node of cluster1 can run the pod"},
-		"not scheduled yet":      {unready(pod, false, "Pod has not been scheduled"), explain.Blocked, workstate.Unschedulable, "no node"},
-		"image":                  {unready(pod, false, `Pod is in the Pending phase: container app waits: ImagePullBackOff`), explain.Blocked, workstate.ImagePull, "kubectl describe -n default pods one"},
-		"crash loop":             {unready(pod, true, "Containers in CrashLoop state: app"), explain.Blocked, workstate.CrashLoop, "--previous"},
-		"not ready":              {unready(deploy, false, "Available: 0/1"), explain.Progressing, workstate.NotReady, "kubectl describe -n default deployments.apps web, and its pods"},
-		"past deadline":          {unready(deploy, true, "Progress deadline exceeded"), explain.Blocked, workstate.Failed, "does not become ready by itself"},
+		}), "Blocked", workstate.InvalidSpec, "the agent holds"},
+		"invalid rule":           {failed(errors.New(`the condition rule names Applied, which the agent sets itself`)), "Blocked", workstate.InvalidRule, "correct the rule"},
+		"immutable, after quota": {facts(condition.Manifest{Meta: pod, ApplyError: errors.New("exceeded quota: q")}, condition.Manifest{Meta: deploy, ApplyError: errors.New("field is immutable")}), "Blocked", workstate.Quota, "ResourceQuota"},
+		"invalid":                {failed(errors.New(`Deployment.apps "web" is invalid: spec.replicas`)), "Blocked", workstate.InvalidManifest, "correct the manifest"},
+		"other failure":          {failed(errors.New("etcdserver: leader changed")), "Blocked", workstate.NotApplied, "tries again by itself"},
+		"unschedulable":          {unready(pod, true, "Pod could not be scheduled"), "Blocked", workstate.Unschedulable, "Pod default/one Pod could not be scheduled no node of cluster1 can run the pod"},
+		"not scheduled yet":      {unready(pod, false, "Pod has not been scheduled"), "Blocked", workstate.Unschedulable, "no node"},
+		"image":                  {unready(pod, false, `Pod is in the Pending phase: container app waits: ImagePullBackOff`), "Blocked", workstate.ImagePull, "kubectl describe -n default pods one"},
+		"crash loop":             {unready(pod, true, "Containers in CrashLoop state: app"), "Blocked", workstate.CrashLoop, "--previous"},
+		"not ready":              {unready(deploy, false, "Available: 0/1"), "Progressing", workstate.NotReady, "kubectl describe -n default deployments.apps web, and its pods"},
+		"past deadline":          {unready(deploy, true, "Progress deadline exceeded"), "Blocked", workstate.Failed, "does not become ready by itself"},
 		"waits for a wave": {facts(condition.Manifest{Meta: config, Presence: condition.Missing, Waiting: &condition.Waiting{Reason: workv1.ReasonWaitsForWave, Message: "Waits for wave 0: Deployment default/web: Available: 0/1"}},
 			condition.Manifest{Meta: deploy, Rules: []string{"Progressing"}, Evaluated: []metav1.Condition{{Type: "Progressing", Status: "True", Reason: workv1.ReasonConditionRuleEvaluated, Message: "Available: 0/1"}}}),
-			explain.Progressing, workstate.WaitsForWave, "ConfigMap default/settings Waits for wave 0: Deployment default/web: Available: 0/1 nothing: it goes on"},
+			"Progressing", workstate.WaitsForWave, "ConfigMap default/settings Waits for wave 0: Deployment default/web: Available: 0/1 nothing: it goes on"},
 		"waits for a wave that is blocked": {facts(condition.Manifest{Meta: config, Presence: condition.Missing, Waiting: &condition.Waiting{Reason: workv1.ReasonWaitsForWave, Message: "Waits for wave 0"}},
 			condition.Manifest{Meta: deploy, Rules: []string{"Progressing"}, Evaluated: []metav1.Condition{{Type: "Progressing", Status: "True", Reason: workv1.ReasonConditionRuleEvaluated, Message: "Available: 0/1: ImagePullBackOff"}}}),
-			explain.Blocked, workstate.WaitsForWave, "ConfigMap default/settings Waits for wave 0 nothing"},
-		"waits for a work": {waiting(workv1.ReasonWaitsForWork, "Waits for work db is not ready"), explain.Progressing, workstate.WaitsForWork, "db is not ready nothing: it goes on by itself"},
+			"Blocked", workstate.WaitsForWave, "ConfigMap default/settings Waits for wave 0 nothing"},
+		"waits for a work": {waiting(workv1.ReasonWaitsForWork, "Waits for work db is not ready"), "Progressing", workstate.WaitsForWork, "db is not ready nothing: it goes on by itself"},
 		"waits for a work that is not there": {waiting(workv1.ReasonWaitsForWork, "Waits for work db is not ready; work nosuch is not on this cluster; work other is not on this cluster"),
-			explain.Progressing, workstate.WaitsForWork, "no work nosuch, other is on cluster1: create it, or correct the annotation workwire.dev/depends-on"},
-		"window missed": {waiting(workv1.ReasonWindowMissed, "Missed the window from A to B"), explain.Blocked, workstate.WindowMissed, "from A to B look why the agent could not"},
-		"window over before": {waiting(workv1.ReasonWindowMissed, "The window from A to B "+condition.WindowWasOver), explain.Blocked, workstate.WindowMissed,
+			"Progressing", workstate.WaitsForWork, "no work nosuch, other is on cluster1: create it, or correct the annotation workwire.dev/depends-on"},
+		"window missed": {waiting(workv1.ReasonWindowMissed, "Missed the window from A to B"), "Blocked", workstate.WindowMissed, "from A to B look why the agent could not"},
+		"window over before": {waiting(workv1.ReasonWindowMissed, "The window from A to B "+condition.WindowWasOver), "Blocked", workstate.WindowMissed,
 			condition.WindowWasOver + " give the annotation workwire.dev/apply-at of the work a later time"},
 		"held": {changed(waiting(workv1.ReasonStaged, "Staged until the annotation workwire.dev/apply-at has a time"), func(f *workstate.Facts) {
 			f.Work.Annotations[workv1.ApplyAtAnnotationKey] = workv1.ApplyAtHeld
-		}), explain.Progressing, workstate.Staged, "has a time give the annotation workwire.dev/apply-at of the work a time"},
+		}), "Progressing", workstate.Staged, "has a time give the annotation workwire.dev/apply-at of the work a time"},
 		"staged": {changed(waiting(workv1.ReasonStaged, "Staged until 2026-11-28T22:00:00Z"), func(f *workstate.Facts) {
 			f.Work.Annotations[workv1.ApplyAtAnnotationKey] = "2026-11-28T22:00:00Z"
-		}), explain.Progressing, workstate.Staged, "22:00:00Z nothing: it is applied at the time in the message"},
+		}), "Progressing", workstate.Staged, "22:00:00Z nothing: it is applied at the time in the message"},
 		"a hook failed": {facts(condition.Manifest{Meta: pod, Waiting: &condition.Waiting{Reason: workv1.ReasonHookFailed, Message: "The hook has failed"}},
 			condition.Manifest{Meta: config, Presence: condition.Missing, Waiting: &condition.Waiting{Reason: workv1.ReasonWaitsForHook, Message: "Waits for a hook"}}),
-			explain.Blocked, workstate.HookFailed, "Pod default/one The hook has failed on cluster1, look at the pods"},
-		"object gone": {facts(condition.Manifest{Meta: config, Presence: condition.Missing}), explain.Blocked, workstate.Missing, "creates it again"},
+			"Blocked", workstate.HookFailed, "Pod default/one The hook has failed on cluster1, look at the pods"},
+		"object gone": {facts(condition.Manifest{Meta: config, Presence: condition.Missing}), "Blocked", workstate.Missing, "creates it again"},
 		"may not be read": {facts(condition.Manifest{Meta: config, Presence: condition.Forbidden, ApplyError: errors.New("not allowed to apply the resource  configmaps, default settings")}),
-			explain.Blocked, workstate.ExecutorDenied, "the rights on ConfigMap default/settings"},
+			"Blocked", workstate.ExecutorDenied, "the rights on ConfigMap default/settings"},
 		"may not be read, of an older agent": {facts(condition.Manifest{Meta: config, Presence: condition.Undecided, ReadError: errors.New("the executor a/b may not get it")}),
-			explain.Blocked, workstate.ExecutorDenied, "the right to get ConfigMap default/settings"},
+			"Blocked", workstate.ExecutorDenied, "the right to get ConfigMap default/settings"},
 		"budget": {facts(condition.Manifest{Meta: config, Rules: []string{"Warm"}, Evaluated: []metav1.Condition{{Type: "Warm", Status: "False",
-			Reason: workv1.ReasonConditionRuleExpressionError, Message: "CEL evaluation budget exceeded"}}}), explain.Blocked, workstate.Budget, "docs/conditions.md"},
-		"feedback": {facts(condition.Manifest{Meta: config, HasFeedback: true, FeedbackError: errors.New("path .x is not found")}), explain.Blocked, workstate.InvalidRule, "docs/feedback.md"},
-		"finalizer": {deleting(facts(condition.Manifest{Meta: config}, condition.Manifest{Meta: pod})), explain.Blocked, workstate.Finalizer,
+			Reason: workv1.ReasonConditionRuleExpressionError, Message: "CEL evaluation budget exceeded"}}}), "Blocked", workstate.Budget, "docs/conditions.md"},
+		"feedback": {facts(condition.Manifest{Meta: config, HasFeedback: true, FeedbackError: errors.New("path .x is not found")}), "Blocked", workstate.InvalidRule, "docs/feedback.md"},
+		"finalizer": {deleting(facts(condition.Manifest{Meta: config}, condition.Manifest{Meta: pod})), "Blocked", workstate.Finalizer,
 			"ConfigMap default/settings The work is being deleted"},
 		"finalizer with its name": {changed(deleting(facts(condition.Manifest{Meta: config}, condition.Manifest{Meta: pod})), func(f *workstate.Facts) {
 			condition.AddHeld(&f.Work.Status, []condition.Held{{Meta: pod, Finalizers: []string{"example.com/drain"}}}, 0)
-		}), explain.Blocked, workstate.Finalizer, "Pod default/one The work is being deleted: Pod default/one waits for its finalizers example.com/drain"},
+		}), "Blocked", workstate.Finalizer, "Pod default/one The work is being deleted: Pod default/one waits for its finalizers example.com/drain"},
 		"finalizer of a dropped object": {changed(deleting(facts(condition.Manifest{Meta: config})), func(f *workstate.Facts) {
 			condition.AddHeld(&f.Work.Status, []condition.Held{{Meta: workv1.ManifestResourceMeta{Kind: "ConfigMap", Namespace: "default", Name: "f1"}, Dropped: true, Finalizers: []string{"example.com/drain"}}}, 1)
-		}), explain.Blocked, workstate.Finalizer, "ConfigMap default/f1 The work is being deleted: ConfigMap default/f1, which the spec no longer has, waits for its finalizers example.com/drain; " +
+		}), "Blocked", workstate.Finalizer, "ConfigMap default/f1 The work is being deleted: ConfigMap default/f1, which the spec no longer has, waits for its finalizers example.com/drain; " +
 			"1 object of lower waves waits on cluster1: kubectl get -n default configmap f1 -o"},
 		"lower waves wait for what is not named": {changed(deleting(facts(condition.Manifest{Meta: config})), func(f *workstate.Facts) {
 			condition.AddHeld(&f.Work.Status, nil, 1)
-		}), explain.Progressing, workstate.WaitsForWave, "ManifestWork cluster1/web The work is being deleted: 1 object of lower waves waits wait; if it stays, on cluster1, kubectl get appliedmanifestworks"},
+		}), "Progressing", workstate.WaitsForWave, "ManifestWork cluster1/web The work is being deleted: 1 object of lower waves waits wait; if it stays, on cluster1, kubectl get appliedmanifestworks"},
 		"finalizer on the hub": {changed(deleting(facts()), func(f *workstate.Facts) {
 			f.Work.Status = condition.WithDeleted(f.Work.Status, "cluster1", before)
 			meta.RemoveStatusCondition(&f.Work.Status.Conditions, workv1.WorkDeleting)
 			f.Work.Finalizers = append(f.Work.Finalizers, "example.com/hold")
-		}), explain.Blocked, workstate.Finalizer, "example.com/hold"},
-		"deletion is not paused": {changed(deleting(facts()), pause), explain.Blocked, workstate.Finalizer, "Deployment default/web"},
+		}), "Blocked", workstate.Finalizer, "example.com/hold"},
+		"deletion is not paused": {changed(deleting(facts()), pause), "Blocked", workstate.Finalizer, "Deployment default/web"},
 	} {
 		if s := c.facts.State(); s.Stalled() != stalled[name] {
 			t.Errorf("%s: stalled %v", name, s.Stalled())
 		}
 		e := explain.Explain(c.facts)
-		if e.State != c.state || (e.Blocker != nil) != (c.cause != "") {
-			t.Errorf("%s: %s %+v, want %s", name, e.State, e.Blocker, c.state)
+		if e.Word != c.word || (e.Blocker != nil) != (c.cause != "") {
+			t.Errorf("%s: %s %+v, want %s", name, e.Word, e.Blocker, c.word)
 			continue
 		}
 		if b := e.Blocker; b != nil {

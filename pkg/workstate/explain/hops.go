@@ -37,12 +37,12 @@ const (
 
 // hops returns the hops of the newest generation. A hop without a time is done if a later one is: peers
 // that do not tell times answer all the same.
-func hops(w *workv1.ManifestWork, cause workstate.Cause) []Hop {
+func hops(w *workv1.ManifestWork, noCluster bool) []Hop {
 	d := w.Status.Delivery
 	if d == nil || d.Generation != w.Generation {
 		d = &workv1.DeliveryStatus{}
 	}
-	if cause == workstate.ClusterNotFound { // a broker takes what nobody listens to, and drops it
+	if noCluster { // a broker takes what nobody listens to, and drops it
 		d = &workv1.DeliveryStatus{AcceptedTime: d.AcceptedTime}
 	}
 	if w.DeletionTimestamp != nil {
@@ -136,16 +136,6 @@ func readiness(w *workv1.ManifestWork) Progress {
 		return NotReported
 	}
 	return Waiting
-}
-
-// settled reports whether no hop waits.
-func settled(all []Hop) bool {
-	for _, h := range all {
-		if h.Progress == Waiting {
-			return false
-		}
-	}
-	return true
 }
 
 func isTrue(w *workv1.ManifestWork, kind string) bool {

@@ -19,7 +19,7 @@ func notes(f *workstate.Facts, e *Explanation) []string {
 				early.Round(time.Second)))
 		}
 	}
-	if b := f.Warnings(); b != nil && e.State != Warned {
+	if b := f.Warnings(); b != nil && (e.Blocker == nil || e.Blocker.Cause != workstate.Warning) {
 		text := b.Object + ": " + b.Message
 		if n := b.Objects(); n > 1 {
 			text = fmt.Sprintf("%s (and %d more)", text, n-1)
