@@ -65,7 +65,7 @@ type Config struct {
 	Unseal *sealing.Unsealer
 	// MaxSource is how many bytes of specs to hold of one source. A spec beyond that is refused; 0: no limit.
 	MaxSource int64
-	// Changed is called with the key of a work after each change of it, without locks held. It must
+	// Changed is called with the key of a work after each change of it, that of an event once it is on disk, without locks held. It must
 	// return at once. Calls for one work can be concurrent and out of order, so Changed should read
 	// the work with Get. Required.
 	Changed func(Key)
@@ -274,17 +274,20 @@ func (b *Inbox) refuse(current *work, in *wire.Spec, refusal Refusal) Verdict {
 	return verdict
 }
 
-// notify notifies the workers, and has stored called once the change is on disk.
+// notify notifies the workers and has stored called, once the change is on disk: what was applied and then lost in a crash would be
+// undone after it, by the spec before.
 func (b *Inbox) notify(change Change, stored func(error)) {
-	if change.Verdict.Changes() {
-		b.config.Changed(change.Key)
-	}
-	if change.Superseded != nil {
-		b.config.Changed(*change.Superseded)
-	}
-	if stored != nil {
-		b.config.Store.Barrier(stored)
-	}
+	b.config.Store.Barrier(func(err error) {
+		if change.Verdict.Changes() {
+			b.config.Changed(change.Key)
+		}
+		if change.Superseded != nil {
+			b.config.Changed(*change.Superseded)
+		}
+		if stored != nil {
+			stored(err)
+		}
+	})
 }
 
 // Recovered is what an AppliedManifestWork tells of its work besides the name.
