@@ -27,8 +27,8 @@ func forgetCommand(o *cli.Options) *cobra.Command {
 		Use: "forget CLUSTER [--yes] [--force]", Short: "End what the hub has of a cluster that is gone for good", Args: cobra.ExactArgs(1),
 		Example: "  workctl forget rome\n  workctl forget rome --yes --timeout=5m",
 		Long: "Ends the works of a cluster that is gone for good, with their finalizers, the tokens that name only it, its\n" +
-			"CertificateSigningRequests, its ManagedCluster and the namespace that the hub has made for it, after it has said what is known to\n" +
-			"be left on the cluster. Nothing is deleted there: a cluster that returns keeps its objects, and is a stranger, see docs/clusters.md.\n" +
+			"CertificateSigningRequests, its ManagedCluster, its ClusterProfile and the namespace that the hub has made for it, after it has\n" +
+			"said what is known to be left on the cluster. Nothing is deleted there: a cluster that returns keeps its objects, and is a stranger, see docs/clusters.md.\n" +
 			"It can be interrupted at any point, and goes on when it is called again.",
 		ValidArgsFunction: completeNames(o, clusters),
 		RunE: func(cmd *cobra.Command, args []string) error {

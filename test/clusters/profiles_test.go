@@ -202,8 +202,13 @@ func TestClusterProfiles(t *testing.T) {
 	w.profile(w.name, "back", health(metav1.ConditionUnknown))
 	stop()
 	kit.NoError(t, w.Client().ClusterV1().ManagedClusters().Delete(t.Context(), w.name, metav1.DeleteOptions{}))
-	start()
+	stop = start()
 	w.profile(w.name, "gone with a cluster that went while nobody looked", isGone)
+	accept(w.World, w.name)
+	w.profile(w.name, "there to be forgotten", health(metav1.ConditionUnknown))
+	stop()
+	w.forget() // no hub deletes the profile
+	w.profile(w.name, "forgotten", isGone)
 	for _, p := range []*unstructured.Unstructured{other, taken} {
 		if now, err := w.Get(t.Context(), p.GetName(), metav1.GetOptions{}); err != nil || now.GetResourceVersion() != p.GetResourceVersion() {
 			t.Errorf("%v: the profile of somebody else has changed: %+v", err, now)

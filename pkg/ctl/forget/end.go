@@ -39,7 +39,7 @@ const (
 // End ends everything, in an order in which the hub publishes nothing to the cluster, and no part that is left lets it in again. It
 // waits until the objects are gone, for timeout at most, and returns what is left. say is told what is done.
 func (f *Found) End(ctx context.Context, timeout time.Duration, say func(string)) (left []string, err error) {
-	for _, step := range []func(context.Context, func(string)) error{f.endTokens, f.exclude, f.endCertificates, f.endWorks, f.endCluster, f.endRequests, f.endWorks, f.endNamespace} {
+	for _, step := range []func(context.Context, func(string)) error{f.endTokens, f.exclude, f.endCertificates, f.endWorks, f.endCluster, f.endRequests, f.endProfiles, f.endWorks, f.endNamespace} {
 		if err := step(ctx, say); err != nil {
 			return nil, err
 		}
@@ -226,6 +226,20 @@ func (f *Found) endRequests(ctx context.Context, say func(string)) error {
 	return nil
 }
 
+// endProfiles follows endCluster, after which no hub makes one again. A hub that runs may be first.
+func (f *Found) endProfiles(ctx context.Context, say func(string)) error {
+	for _, p := range f.Profiles {
+		name := p.Namespace + "/" + p.Name
+		err := f.reader.Kube.CoreV1().RESTClient().Delete().AbsPath(profilesPath, "namespaces", p.Namespace, "clusterprofiles", p.Name).
+			Body(&metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &p.UID}}).Do(ctx).Error()
+		if err := ignoreNotFound(err); err != nil {
+			return cli.APIError("delete the ClusterProfile "+name, err)
+		}
+		say("clusterprofile " + name + ": deleted")
+	}
+	return nil
+}
+
 func (f *Found) endNamespace(ctx context.Context, say func(string)) error {
 	if !f.ownsNamespace() {
 		return nil
@@ -246,6 +260,13 @@ func (f *Found) left(ctx context.Context) (left []string, err error) {
 		left = append(left, fmt.Sprintf("managedcluster %s, with the finalizers %s", f.Name, strings.Join(cluster.Finalizers, ", ")))
 	case err != nil && !apierrors.IsNotFound(err):
 		return nil, cli.APIError("get the cluster "+f.Name, err)
+	}
+	profiles, err := f.profiles(ctx)
+	if err != nil && !apierrors.IsForbidden(err) {
+		return nil, cli.APIError("list the ClusterProfiles", err)
+	}
+	for _, p := range profiles {
+		left = append(left, fmt.Sprintf("clusterprofile %s/%s", p.Namespace, p.Name))
 	}
 	if !f.ownsNamespace() {
 		return left, nil

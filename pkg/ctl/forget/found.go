@@ -11,6 +11,7 @@ package forget
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -46,6 +47,8 @@ type Found struct {
 	Namespace *corev1.Namespace
 	// Tokens are the ids of those that only this cluster may join with, Requests the names of its CertificateSigningRequests.
 	Tokens, Requests []string
+	// Profiles are its ClusterProfiles, of hubs that keep them.
+	Profiles []metav1.PartialObjectMetadata
 	// Hidden says what the user may not read.
 	Hidden []string
 
@@ -93,7 +96,30 @@ func Find(ctx context.Context, reader *fleet.Reader, cluster, hubNamespace strin
 			return nil, err
 		}
 	}
+	if f.Profiles, err = f.profiles(ctx); err != nil {
+		if err := optional("ClusterProfiles", err); err != nil {
+			return nil, err
+		}
+	}
 	return f, nil
+}
+
+const profilesPath = "/apis/multicluster.x-k8s.io/v1alpha1"
+
+// profiles returns the ClusterProfiles that hubs keep of the cluster; none if the API has no such kind.
+func (f *Found) profiles(ctx context.Context) ([]metav1.PartialObjectMetadata, error) {
+	data, err := f.reader.Kube.CoreV1().RESTClient().Get().AbsPath(profilesPath, "clusterprofiles").
+		Param("fieldSelector", "metadata.name="+f.Name).SetHeader("Accept", "application/json").DoRaw(ctx)
+	if err != nil {
+		return nil, ignoreNotFound(err)
+	}
+	var list metav1.PartialObjectMetadataList
+	if err := json.Unmarshal(data, &list); err != nil {
+		return nil, fmt.Errorf("read the ClusterProfiles: %w", err)
+	}
+	return slices.DeleteFunc(list.Items, func(p metav1.PartialObjectMetadata) bool { // those of other cluster managers
+		return !strings.HasPrefix(p.Labels["x-k8s.io/cluster-manager"], "workwire-")
+	}), nil
 }
 
 func (f *Found) tokens(ctx context.Context) (ids []string, err error) {
@@ -119,7 +145,7 @@ func (f *Found) requests(ctx context.Context) (names []string, err error) {
 
 // NothingLeft reports whether there is nothing to end.
 func (f *Found) NothingLeft() bool {
-	return f.Cluster == nil && len(f.Works)+len(f.Tokens)+len(f.Requests) == 0 && !f.ownsNamespace()
+	return f.Cluster == nil && len(f.Works)+len(f.Tokens)+len(f.Requests)+len(f.Profiles) == 0 && !f.ownsNamespace()
 }
 
 // ownsNamespace reports whether the namespace was made for the cluster, and goes with it.
@@ -242,6 +268,7 @@ func (f *Found) ends(now time.Time) []string {
 	count(len(f.Tokens), "token")
 	count(len(f.Requests), "CertificateSigningRequest")
 	count(len(f.certificates(now)), "certificate")
+	count(len(f.Profiles), "ClusterProfile")
 	if f.Cluster != nil {
 		all = append(all, "the ManagedCluster")
 	}

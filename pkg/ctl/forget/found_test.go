@@ -62,7 +62,7 @@ func TestDescribe(t *testing.T) {
 				"Not looked for, because you may not list them: CertificateSigningRequests.\n"},
 		"joined with a token": {found: &Found{Name: "rome", Cluster: joined}, left: true,
 			want: "Cluster rome was never heard from.\nThe hub has no works of it.\nEnded at the hub: 1 certificate, the ManagedCluster.\n"},
-		"all": {found: &Found{Name: "rome", Cluster: cluster, Namespace: ours, Requests: []string{"a", "b"}, Works: []workv1.ManifestWork{work("web", 10), failed, gone, refused, wide, deleted}}, left: true,
+		"all": {found: &Found{Name: "rome", Cluster: cluster, Namespace: ours, Requests: []string{"a", "b"}, Profiles: make([]metav1.PartialObjectMetadata, 1), Works: []workv1.ManifestWork{work("web", 10), failed, gone, refused, wide, deleted}}, left: true,
 			want: "Cluster rome was last heard from 24h ago (2026-03-01T12:00:00Z).\n" +
 				"What the hub knows to be there stays there, and nobody looks after it:\n" +
 				"  failed: nothing that was reported\n" +
@@ -72,7 +72,7 @@ func TestDescribe(t *testing.T) {
 				"  web: Role shop/r0, Role shop/r1, Role shop/r2, Role shop/r3, Role shop/r4, Role shop/r5, Role shop/r6, Role shop/r7 and 2 more\n" +
 				"  wide: ClusterRole all\n" +
 				"It also keeps works that the hub does not know: as it is\n" +
-				"Ended at the hub: 6 works, 2 CertificateSigningRequests, the ManagedCluster, the namespace rome with everything in it.\n" +
+				"Ended at the hub: 6 works, 2 CertificateSigningRequests, 1 ClusterProfile, the ManagedCluster, the namespace rome with everything in it.\n" +
 				"Its certificate is valid at the broker until 2026-04-01T00:00:00Z: see docs/certificates.md, Revoke a certificate.\n"},
 	} {
 		if got := c.found.Describe(now); got != c.want || c.found.NothingLeft() == c.left {
