@@ -10,23 +10,21 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	cloudevents "github.com/cloudevents/sdk-go/v2/event"
 	"golang.org/x/sync/errgroup"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"github.com/workwire/workwire/broker"
 	"github.com/workwire/workwire/broker/acl"
+	"github.com/workwire/workwire/broker/limits"
 	"github.com/workwire/workwire/pkg/agent"
 	"github.com/workwire/workwire/pkg/agent/membership"
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
@@ -60,6 +58,7 @@ type joining struct {
 	external bool   // somebody else signs
 	program  string // has the key of the authority
 	start    func(*joining) *brokertest.Running
+	limits   limits.Config
 	joiners  string // address of the broker for joiners; "": that of all
 }
 
@@ -75,6 +74,7 @@ var joiningBrokers = map[string]func(*joining) *brokertest.Running{
 			}}},
 			Certificates: []broker.Certificate{{CommonName: "source." + string(w.Source), Role: acl.Source, ID: string(w.Source)}},
 			Users:        w.namedUsers()[:1],
+			Limits:       w.limits,
 		})
 	},
 	"mosquitto": func(w *joining) *brokertest.Running {
@@ -516,92 +516,4 @@ func TestManyJoin(t *testing.T) {
 		t.Errorf("%d clusters have joined with a token for %d", len(used[token.ID()]), *joins)
 	}
 	t.Logf("%d clusters joined in %s: %.0f/s", *joins, took.Round(time.Millisecond), float64(*joins)/took.Seconds())
-}
-
-// TestJoinersFlood: whoever has the password of the joining identity and floods the hub with requests makes it write nothing, and keeps
-// neither a cluster from its works nor another one from joining.
-func TestJoinersFlood(t *testing.T) {
-	t.Parallel()
-	w := newJoining(t, nil)
-	name := w.Clusters[1]
-	m := w.device(name, w.token(name, nil)).joined()
-	tr, err := w.connect(m.Broker(), string(name)+"-agent")
-	kit.NoError(t, err)
-	w.StartAgent(1, func(c *agent.Config) { c.Transport, c.Topics = tr, m.Broker().Topics })
-
-	topics, err := enrolment.TopicsOf(w.Topics, w.Source)
-	kit.NoError(t, err)
-	stranger := wire.ClusterName(kit.Unique("stranger"))
-	device, err := enrolment.NewKey()
-	kit.NoError(t, err)
-	public, err := enrolment.DeviceOf(device)
-	kit.NoError(t, err)
-	csr, err := enrolment.NewCSR(stranger, device)
-	kit.NoError(t, err)
-	guessed, _, err := join.TokenOf(w.broker(), "", joinerUser, "public")
-	kit.NoError(t, err)
-	flood := func(i int) cloudevents.Event {
-		r := enrolment.Request{ID: enrolment.NewID(), Source: w.Source, Cluster: stranger, Device: public, CSR: csr, Token: guessed.ID(), Challenge: make([]byte, 40)}
-		e, err := r.Sign(device, guessed.Key())
-		kit.NoError(t, err)
-		if i%2 == 0 {
-			kit.NoError(t, e.SetData(cloudevents.ApplicationJSON, []byte(strings.Repeat("{", 10_000))))
-		}
-		return e
-	}
-	events := make([]cloudevents.Event, 3_000) // whoever attacks has a machine of their own
-	for i := range events {
-		events[i] = flood(i)
-	}
-	w.Create(w.Works(1), w.Work(1, "web", "0", "a"))
-	w.Applied(w.Works(1), "web")
-	changes := 0
-	// change returns the median of the times that changes of the work take until they are applied.
-	change := func() time.Duration {
-		took := make([]time.Duration, 25)
-		for i := range took {
-			changes++
-			patch := fmt.Appendf(nil, `{"spec":{"workload":{"manifests":[%s]}}}`, world.ConfigMap(w.Targets[1], "a", fmt.Sprint(changes)).Raw)
-			began := time.Now()
-			_, err := w.Works(1).Patch(t.Context(), "web", types.MergePatchType, patch, metav1.PatchOptions{})
-			kit.NoError(t, err)
-			w.Applied(w.Works(1), "web")
-			took[i] = time.Since(began)
-		}
-		slices.Sort(took)
-		return took[len(took)/2]
-	}
-	quiet := change()
-	attacker, _ := w.joiner("attacker", ignore)
-	var sent atomic.Int64
-	for n := range 8 {
-		kit.Run(t, "flood", func(ctx context.Context) error {
-			for i := n; ctx.Err() == nil; i += 8 {
-				if attacker.Publish(ctx, topics.Requests(), events[i%len(events)]) == nil {
-					sent.Add(1)
-				}
-			}
-			return nil
-		})
-	}
-	kit.True(t, "the flood", func() bool { return sent.Load() > 500 })
-	began, before := time.Now(), sent.Load()
-	during := change()
-	rate := float64(sent.Load()-before) / time.Since(began).Seconds()
-	other := wire.ClusterName(kit.Unique("other"))
-	began = time.Now()
-	w.device(other, w.token(other, nil)).joined()
-	t.Logf("%.0f requests a second: a change is applied in %s, without them in %s; a cluster joined in %s",
-		rate, during.Round(time.Millisecond), quiet.Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
-	if during > 3*quiet && during > time.Second {
-		t.Errorf("a change takes %s, without the flood %s", during, quiet)
-	}
-
-	if _, err := w.clusters.ClusterV1().ManagedClusters().Get(t.Context(), string(stranger), metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("the ManagedCluster of a stranger: %v", err)
-	}
-	list, err := w.planes.CertificatesV1().CertificateSigningRequests().List(t.Context(), metav1.ListOptions{LabelSelector: v1alpha1.ClusterLabelKey + "=" + string(stranger)})
-	if err != nil || len(list.Items) > 0 {
-		t.Errorf("%v, a stranger has %d CertificateSigningRequests", err, len(list.Items))
-	}
 }
