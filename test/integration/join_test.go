@@ -456,6 +456,21 @@ func testStayJoined(t *testing.T, w *joining) {
 	d.joined()
 }
 
+// TestAwayTooLong: a device whose certificate expired longer ago than the hub lets it come back is refused, and joins with a token for its name.
+func TestAwayTooLong(t *testing.T) {
+	t.Parallel()
+	w := newJoining(t, func(w *joining) { w.validity, w.rejoin = 3*time.Second, time.Second })
+	name := w.Clusters[1]
+	d := w.device(name, w.token(name, nil))
+	certs, err := d.joined().Broker().Certificates()
+	kit.NoError(t, err)
+	pair, err := tls.X509KeyPair(certs.ClientCert, certs.ClientKey)
+	kit.NoError(t, err)
+	kit.True(t, "its certificate expired more than a second ago", func() bool { return time.Since(pair.Leaf.NotAfter) > 2*time.Second })
+	d.refused(enrolment.AwayTooLong)
+	w.device(name, w.token(name, func(g *enrolment.Grant) { g.Replace = true })).joined()
+}
+
 var joins = flag.Int("joins", 100, "number of clusters of TestManyJoin")
 
 // TestCertificateUnheard: a cluster that could not keep its certificate before that expired gets another one for the same request.
