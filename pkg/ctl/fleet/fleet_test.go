@@ -97,7 +97,13 @@ func TestText(t *testing.T) {
 	behind.Sets = []workv1alpha1.ManifestWorkReplicaSet{*s.Sets[0].DeepCopy()}
 	behind.Sets[0].Generation = 2
 	behind.Sets[0].Status.Conditions = []metav1.Condition{{Type: "PlacementRolledOut", Status: metav1.ConditionTrue}, {Type: "Progressing", ObservedGeneration: 1}}
+	// A cluster asks to join, as the hub says it on its ManagedCluster.
+	asks := *fine
+	asks.Clusters = []clusterv1.ManagedCluster{s.Clusters[0], cluster("berlin", false, metav1.ConditionUnknown)}
+	asks.Clusters[1].Annotations = nil
+	asks.Clusters[1].Status.Conditions[0].Message = "The cluster asks to join: kubectl certificate approve $(kubectl get csr -o name -l workwire.dev/cluster=berlin)"
 	for name, text := range map[string]func(*bytes.Buffer) error{
+		"status-asks":     func(out *bytes.Buffer) error { return fleet.Summarize(&asks, 10).Write(out, cli.Style{}, 0) },
 		"status-away":     func(out *bytes.Buffer) error { return fleet.Summarize(&away, 10).Write(out, cli.Style{}, 0) },
 		"status-behind":   func(out *bytes.Buffer) error { return fleet.Summarize(&behind, 10).Write(out, cli.Style{}, 0) },
 		"clusters-away":   write(fleet.ClusterTable(fleet.ClusterLines(&away, nil), now, false)),
