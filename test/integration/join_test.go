@@ -19,6 +19,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 
@@ -469,6 +470,43 @@ func TestAwayTooLong(t *testing.T) {
 	kit.True(t, "its certificate expired more than a second ago", func() bool { return time.Since(pair.Leaf.NotAfter) > 2*time.Second })
 	d.refused(enrolment.AwayTooLong)
 	w.device(name, w.token(name, func(g *enrolment.Grant) { g.Replace = true })).joined()
+}
+
+// TestBrokerMoves: a cluster that has joined goes to another address of the broker with another token for its name, in the place of the one in its
+// Secret: it stays the same device, and asks with the next renewal.
+func TestBrokerMoves(t *testing.T) {
+	t.Parallel()
+	w := newJoining(t, func(w *joining) { w.validity = 8 * time.Second })
+	name := w.Clusters[1]
+	d := w.device(name, w.token(name, nil))
+	former := d.joined().Broker()
+	moved := w.token(name, nil)
+	moved.Broker, moved.HubName = "127.0.0.1:1,"+w.Broker.Addr, former.BrokerHost
+	secrets := d.secrets().CoreV1().Secrets(w.Targets[1])
+	_, err := secrets.Patch(t.Context(), d.secret, types.MergePatchType, fmt.Appendf(nil, `{"stringData":{%q:%q}}`, membership.TokenKey, moved.String()), metav1.PatchOptions{})
+	kit.NoError(t, err)
+
+	m := d.joined() // the agent starts again
+	if b := m.Broker(); b.BrokerHost != moved.Broker || b.HubName != former.BrokerHost {
+		t.Errorf("the agent goes to %s as of %q", b.BrokerHost, b.HubName)
+	}
+	member, _ := w.connected(name, m)
+	kit.True(t, "it connects at the other address", member.up.Load)
+	secret := func() *corev1.Secret {
+		secret, err := secrets.Get(t.Context(), d.secret, metav1.GetOptions{})
+		kit.NoError(t, err)
+		return secret
+	}
+	before := secret()
+	kit.Run(t, "membership", m.Run)
+	kit.True(t, "it renews its certificate there", func() bool { return !slices.Equal(secret().Data[corev1.TLSCertKey], before.Data[corev1.TLSCertKey]) })
+	after := secret()
+	if token, err := enrolment.ParseToken(string(after.Data[membership.TokenKey])); err != nil || token.Key() != nil || token.Broker != moved.Broker {
+		t.Errorf("%v: the Secret has the token %+v", err, token)
+	}
+	if !slices.Equal(after.Data["device.key"], before.Data["device.key"]) {
+		t.Error("it is another device")
+	}
 }
 
 var joins = flag.Int("joins", 100, "number of clusters of TestManyJoin")
