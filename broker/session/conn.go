@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
-	"time"
 )
 
 // Connect holds the fields of a client's CONNECT packet.
@@ -47,9 +46,8 @@ type Conn struct {
 	ended  atomic.Pointer[Reason] // why; nil until then
 
 	// Guarded by router.mu.
-	will    *Will
-	acks    []ack // acknowledgements for the client, in the order of its messages
-	unacked int   // messages sent and not acknowledged by the client
+	will *Will
+	acks []ack // acknowledgements for the client, in the order of its messages
 }
 
 type ack struct {
@@ -144,20 +142,6 @@ func (r *Router) limitSessions(owner string) {
 	}), TooManySessions)
 }
 
-// detach removes the connection from s and drops queued QoS 0 messages. Callers hold r.mu.
-func (r *Router) detach(s *session) {
-	delete(r.ackWaiters, s.conn)
-	s.conn, s.disconnectedAt = nil, r.cfg.Now()
-	for el := s.queue.Front(); el != nil; {
-		next := el.Next()
-		if el.Value.(*entry).qos == 0 {
-			r.stats.Dropped[Disconnected]++
-			r.remove(s, el)
-		}
-		el = next
-	}
-}
-
 // Disconnect ends the connection, and the session if its expiry is 0. It does nothing if the
 // connection has ended already.
 func (c *Conn) Disconnect(d Disconnect) {
@@ -166,31 +150,6 @@ func (c *Conn) Disconnect(d Disconnect) {
 	if c.s.conn == c {
 		c.router.disconnect(c, d)
 	}
-}
-
-// disconnect ends c, which must be the current connection of its session. Callers hold r.mu.
-func (r *Router) disconnect(c *Conn, d Disconnect) {
-	s := c.s
-	c.end(Disconnected)
-	r.detach(s)
-	if d.Expiry != nil {
-		s.expiry = r.limitExpiry(s, *d.Expiry)
-	}
-	if !d.Normal && c.will != nil {
-		s.will = c.will
-		if limit := r.cfg.MaxWillDelay; limit > 0 {
-			s.will.Delay = min(s.will.Delay, limit)
-		}
-		s.willAt = s.disconnectedAt.Add(time.Duration(s.will.Delay) * time.Second)
-	}
-	if s.expiry == 0 {
-		r.end(s, Disconnected)
-		return
-	}
-	if s.will != nil && s.will.Delay == 0 {
-		r.publishWill(s)
-	}
-	r.storeSession(s)
 }
 
 // Expiry returns the session expiry in seconds, which may be less than the client asked for.
@@ -313,30 +272,18 @@ func (c *Conn) next() (Packet, *shared) {
 	for s.next != nil {
 		el := s.next
 		e := el.Value.(*entry)
-		if e.qos > 0 && c.unacked >= c.window {
+		if e.qos > 0 && s.inFlight >= c.window {
 			return Packet{}, nil
 		}
-		if at := e.msg.expires; at > 0 && at <= r.cfg.Now().Unix() && e.sentOn != c {
-			r.stats.Dropped[MessageExpired]++
-			r.remove(s, el)
+		if at := e.msg.expires; at > 0 && at <= r.cfg.Now().Unix() && r.move(s, el, expired) == gone {
 			continue
 		}
 		s.next = el.Next()
 		r.stats.Sent++
-		p := Packet{Message: e.msg.body, QoS: e.qos}
-		msg := e.msg
-		if e.qos == 0 {
-			r.remove(s, el)
-			return p, msg
-		}
-		if p.Dup = e.packetID != 0; !p.Dup {
-			e.packetID = s.freePacketID()
-			s.byPacketID[e.packetID] = el
-		}
-		e.sentOn = c
-		c.unacked++
+		p := Packet{Message: e.msg.body, QoS: e.qos, Dup: e.state == unanswered}
+		r.move(s, el, sent)
 		p.PacketID = e.packetID
-		return p, msg
+		return p, e.msg
 	}
 	return Packet{}, nil
 }
@@ -365,15 +312,10 @@ func (c *Conn) complete(packetID uint16, dropped Reason) {
 	if dropped != "" {
 		r.stats.Dropped[dropped]++
 	}
-	el := s.byPacketID[packetID]
-	if el == nil {
-		return
+	if el := s.byPacketID[packetID]; el != nil {
+		r.move(s, el, answered)
+		c.wake()
 	}
-	if el.Value.(*entry).sentOn == c {
-		c.unacked--
-	}
-	r.remove(s, el)
-	c.wake()
 }
 
 // freePacketID returns an unused packet identifier. There always is one, since at most maxWindow

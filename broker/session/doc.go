@@ -11,8 +11,8 @@
 //	conn.Ack(packetID, 0)
 //	conn.Disconnect(session.Disconnect{})
 //
-// admit.go decides about a message that arrives for one session, total.go ends sessions when all queues together are full, queue.go has the
-// queue of a session, persist.go what is on disk.
+// transitions.go has the lives of sessions and of the messages in them. admit.go decides about a message that arrives for one session, total.go
+// ends sessions when all queues together are full, queue.go has the queue of a session, persist.go what is on disk.
 //
 // Guarantees:
 //

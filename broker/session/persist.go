@@ -246,7 +246,7 @@ func (r *Router) loadEntry(key string, value []byte, l loaded) error {
 		l.broken[s] = true
 		return fmt.Errorf("queue of session %s: %w", sessionID, err)
 	}
-	r.push(s, msg, &entry{qos: 1, publisher: rec.Publisher, stored: true})
+	r.push(s, msg, &entry{qos: 1, state: waiting, publisher: rec.Publisher, stored: true})
 	msg.storedRefs++
 	return nil
 }

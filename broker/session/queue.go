@@ -1,56 +1,20 @@
 package session
 
 import (
-	"cmp"
 	"container/list"
 	"time"
 
 	"github.com/workwire/workwire/pkg/runtime/schedule"
 )
 
-// session is the state of one client. It is in Router.sessions until it ends.
-type session struct {
-	id, owner string
-	expiry    uint32 // seconds without a connection until it ends; or NeverExpires
-	subs      map[string]Subscription
-
-	queue        list.List                // of *entry, in order of arrival
-	next         *list.Element            // the first entry not sent on this connection; nil: none
-	byPacketID   map[uint16]*list.Element // entries that have a packet identifier
-	lastPacketID uint16
-	queued       amount            // in the queue, with the places in it
-	memory       int64             // bytes of that that are in memory only
-	publishers   map[string]amount // of that, by the identity that published it
-
-	conn           *Conn     // nil while no client is connected
-	connectedAt    time.Time // when the last client connected
-	disconnectedAt time.Time // when the last client disconnected
-	credential     string    // of the last client, see Connect.Credential
-
-	stored     bool   // the session is in the store
-	subscribed uint64 // batch of the store that makes the subscriptions durable
-
-	will   *Will // of the last client, not yet published
-	willAt time.Time
-}
-
-// durable reports whether the session outlives its connection.
-func (s *session) durable() bool { return s.expiry > 0 }
-
-// expired reports whether the session, which has no connection, ends.
-func (s *session) expired(now time.Time) bool {
-	return s.expiry != NeverExpires && now.Sub(s.disconnectedAt) >= time.Duration(s.expiry)*time.Second
-}
-
 // entry is a message in the queue of a session.
 type entry struct {
 	msg       *shared
-	qos       byte
 	publisher string // the identity
-
-	packetID uint16 // 0: not sent yet
-	sentOn   *Conn  // the connection on which its delivery last started
-	stored   bool   // the entry is in the store, or will be
+	packetID  uint16 // 0: not sent yet
+	qos       byte
+	state     state
+	stored    bool // the entry is in the store, or will be
 
 	expiring *expiringEntry // in Router.expiring, unless that has had its time; nil: its message does not expire
 }
@@ -73,17 +37,6 @@ func newShared(m *Message) *shared {
 	return &shared{bytes: m.size(), body: m, expires: m.Expires}
 }
 
-// addSession adds a new session. Callers hold r.mu, as for all functions below.
-func (r *Router) addSession(id, owner string) *session {
-	s := &session{
-		id: id, owner: owner, subs: map[string]Subscription{}, byPacketID: map[uint16]*list.Element{},
-		publishers: map[string]amount{},
-	}
-	r.sessions[id] = s
-	insert(r.owners, owner, s, struct{}{})
-	return s
-}
-
 // enqueue appends e for msg to the queue of s. It returns ErrShare if the publisher has more than its
 // share of the queue, and ends s if that exceeds its limits.
 func (r *Router) enqueue(s *session, msg *shared, e *entry) error {
@@ -98,7 +51,7 @@ func (r *Router) enqueue(s *session, msg *shared, e *entry) error {
 			r.stats.Dropped[MessageExpired]++
 			return nil
 		}
-		e.sentOn = s.conn
+		e.state = started
 	}
 	e.stored = r.stores(s, e)
 	switch admit(r.arrival(s, e.publisher, msg, e)) {
@@ -138,7 +91,7 @@ func (r *Router) enqueue(s *session, msg *shared, e *entry) error {
 // it may have one more unacknowledged message. Then the delivery of a message with an expiry interval of
 // 0 has started when it comes; all other copies are deleted (MQTT 5, 3.3.2.3.3).
 func (s *session) ready(e *entry) bool {
-	return s.conn != nil && s.next == nil && (e.qos == 0 || s.conn.unacked < s.conn.window)
+	return s.conn != nil && s.next == nil && (e.qos == 0 || s.inFlight < s.conn.window)
 }
 
 // stores reports whether the store keeps e.
@@ -249,57 +202,6 @@ func (r *Router) limitCache(msg *shared) {
 	}
 }
 
-// end removes a session and its queue, ends its connection, if any, and publishes its will unless
-// the access of its client was revoked.
-func (r *Router) end(s *session, reason Reason) {
-	if s.conn != nil {
-		s.will = cmp.Or(s.conn.will, s.will)
-		s.conn.end(reason)
-		s.conn = nil
-	}
-	if reason == Revoked {
-		s.will = nil
-	}
-	if n := s.queue.Len(); n > 0 {
-		r.stats.Dropped[reason] += uint64(n)
-		r.cfg.Logger.Warn("session ended, queued messages dropped", "session", s.id, "messages", n, "bytes", s.queued.bytes, "reason", string(reason))
-	}
-	for el := s.queue.Front(); el != nil; el = s.queue.Front() {
-		r.remove(s, el)
-	}
-	for filter := range s.subs {
-		r.index.remove(s, filter)
-	}
-	delete(r.sessions, s.id)
-	erase(r.owners, s.owner, s)
-	r.deleteSession(s)
-	r.publishWill(s)
-}
-
-// endUnreadable ends the session of c, a message of which cannot be read from disk.
-func (r *Router) endUnreadable(c *Conn) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if c.s.conn == c {
-		r.end(c.s, Unreadable)
-	}
-}
-
-// publishWill publishes the pending will of s, if any, once.
-func (r *Router) publishWill(s *session) {
-	will := s.will
-	s.will = nil
-	if will == nil || r.stopping {
-		return
-	}
-	if will.Expiry != nil {
-		will.Message.Expires = r.cfg.Now().Unix() + int64(*will.Expiry)
-	}
-	if _, err := r.publish(s, &will.Message); err != nil {
-		r.cfg.Logger.Warn("will not published", "session", s.id, "topic", will.Message.Topic, "error", err)
-	}
-}
-
 // expiringEntry is an entry whose message expires.
 type expiringEntry struct {
 	schedule.Timer
@@ -312,10 +214,6 @@ type expiringEntry struct {
 // It costs O(log n) for each of them. Callers hold r.mu.
 func (r *Router) dropExpired(now time.Time) {
 	for due, ok := r.expiring.Pop(now); ok; due, ok = r.expiring.Pop(now) {
-		if e := due.el.Value.(*entry); e.sentOn != nil && e.sentOn == due.s.conn {
-			continue
-		}
-		r.stats.Dropped[MessageExpired]++
-		r.remove(due.s, due.el)
+		r.move(due.s, due.el, expired)
 	}
 }

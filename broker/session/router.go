@@ -177,16 +177,6 @@ func (r *Router) Tick() {
 	}
 }
 
-// settle publishes the will of s, which has no connection, if it is due, and ends s if it has expired. Callers hold r.mu.
-func (r *Router) settle(s *session, now time.Time) {
-	if s.will != nil && !now.Before(s.willAt) {
-		r.publishWill(s)
-	}
-	if s.expired(now) {
-		r.end(s, Expired)
-	}
-}
-
 // byID sorts sessions, so that the same calls have the same effects whatever order a map has them in.
 func byID(sessions []*session) []*session {
 	slices.SortFunc(sessions, func(a, b *session) int { return strings.Compare(a.id, b.id) })
@@ -236,7 +226,7 @@ func (r *Router) publish(origin *session, m *Message) (matched bool, err error) 
 		if msg.refs == 0 { // the queues that it was in have ended to make room for it, and it has gone with them
 			msg = newShared(m)
 		}
-		e := &entry{qos: min(t.qos, m.QoS), publisher: publisher}
+		e := &entry{qos: min(t.qos, m.QoS), state: waiting, publisher: publisher}
 		err = cmp.Or(r.enqueue(s, msg, e), err)
 	}
 	return matched, err
