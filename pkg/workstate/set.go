@@ -27,7 +27,7 @@ func setBlocker(f *Facts) *Blocker {
 	}
 	name := fmt.Sprintf("ManifestWorkReplicaSet %s/%s", set.Namespace, set.Name)
 	if workv1.IsPaused(set) {
-		return &Blocker{Cause: SetPaused, Object: name, Reason: "Paused",
+		return &Blocker{Cause: SetPaused, Object: name, Reason: workv1.ReasonPaused,
 			Message: "The set has a newer template, and its rollout is paused.",
 			Do:      fmt.Sprintf("to resume it: workctl rollout resume %s -n %s", set.Name, set.Namespace)}
 	}

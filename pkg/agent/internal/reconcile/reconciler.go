@@ -125,8 +125,6 @@ const (
 	// namespace is deleted. What is left out is in the log and in the metrics.
 	eventBurst      = 100
 	eventsPerSecond = 1
-	// eventDriftRepaired is the reason of the event about an object that was repaired and does not flap.
-	eventDriftRepaired = "DriftRepaired"
 	// maxEvent is the maximum length in bytes of an event's message in the Kubernetes API.
 	maxEvent = 1024
 )

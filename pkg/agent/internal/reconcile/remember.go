@@ -145,7 +145,7 @@ func (r *Reconciler) recordRepair(rec *reconciliation, i int, flapping string) {
 		return
 	}
 	outcome := &rec.outcomes[i]
-	kind, reason, message := corev1.EventTypeNormal, eventDriftRepaired, driftMessage(rec.work.Meta.Name, outcome)
+	kind, reason, message := corev1.EventTypeNormal, workv1.EventDriftRepaired, driftMessage(rec.work.Meta.Name, outcome)
 	if flapping != "" {
 		kind, reason, message = corev1.EventTypeWarning, workv1.ReasonFlapping, flapping
 	}

@@ -57,3 +57,6 @@ const (
 	// ReasonSucceedConfigured (False): it can.
 	ReasonSucceedConfigured = "Succeedconfigured"
 )
+
+// EventDecisionUpdate is the reason of the event on a Placement whose decisions have changed.
+const EventDecisionUpdate = "DecisionUpdate"

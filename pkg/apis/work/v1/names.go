@@ -361,6 +361,16 @@ const (
 	ReasonInvalidSignature = "InvalidSignature"
 )
 
+// Reasons of events, besides those of conditions.
+const (
+	// EventFinished: the hub has deleted a work because of ttlSecondsAfterFinished.
+	EventFinished = "Finished"
+	// EventOutdated: the agent holds a newer generation of the work than the hub.
+	EventOutdated = "Outdated"
+	// EventDriftRepaired: the agent has repaired an object that does not flap.
+	EventDriftRepaired = "DriftRepaired"
+)
+
 // Annotations of AppliedManifestWorks.
 const (
 	// HeldAnnotation is set on the AppliedManifestWork of a work whose deletion is held. Its value is

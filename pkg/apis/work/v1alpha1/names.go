@@ -128,6 +128,10 @@ const (
 	ReasonOutsideWindow = "OutsideWindow"
 	// ReasonFrozen (Progressing True): the RolloutPlan has a freeze now.
 	ReasonFrozen = "Frozen"
+	// ReasonEarlierStage (Progressing True): a stage before it is not complete.
+	ReasonEarlierStage = "EarlierStage"
+	// ReasonStagedAhead (Progressing True): clusters have the template, and apply it when their window opens.
+	ReasonStagedAhead = "StagedAhead"
 	// ReasonInvalidPlan (Progressing, Staged False): the RolloutPlan does not exist, or is invalid. Nothing starts.
 	ReasonInvalidPlan = "InvalidPlan"
 	// ReasonNoClusters (Progressing False): no cluster is chosen.
@@ -146,4 +150,17 @@ const (
 	// ReasonInvalidManifestWorkName (ManifestworkApplied False): <namespace>.<name> of the set is
 	// no label value.
 	ReasonInvalidManifestWorkName = "InvalidManifestWorkName"
+)
+
+// Reasons of the events on a ManifestWorkReplicaSet, besides those of its conditions and [ManifestWorkReplicaSetConditionRemovalsHeld].
+const (
+	EventRolledOut         = "RolledOut"
+	EventGroupRolledOut    = "GroupRolledOut"
+	EventRolloutPaused     = "RolloutPaused"
+	EventRolloutResumed    = "RolloutResumed"
+	EventRolloutStopped    = "RolloutStopped"
+	EventStageApproved     = "StageApproved"
+	EventNewTemplate       = "NewTemplate"
+	EventRevisionNotStored = "RevisionNotStored"
+	EventWriteFailed       = "WriteFailed"
 )

@@ -50,6 +50,14 @@ const (
 	ClusterLabelKey = "workwire.dev/cluster"
 )
 
+// Reasons of the conditions of a CertificateSigningRequest.
+const (
+	// ReasonJoined (Approved True): a token lets the cluster in, or its device has joined before.
+	ReasonJoined = "Joined"
+	// ReasonNotOfAnAgent (Failed True): it is not for the certificate of an agent.
+	ReasonNotOfAnAgent = "NotOfAnAgent"
+)
+
 // JoinTokens returns the ids of the tokens that devices have joined with as a cluster, the last one first; nil if none has.
 func JoinTokens(cluster metav1.Object) []string {
 	last := cluster.GetLabels()[JoinTokenLabelKey]

@@ -101,7 +101,7 @@ func (j *Joins) sign(ctx context.Context, csr *certificatesv1.CertificateSigning
 	cluster, public, err := parse(csr)
 	if err != nil {
 		csr.Status.Conditions = append(csr.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
-			Type: certificatesv1.CertificateFailed, Status: corev1.ConditionTrue, Reason: "NotOfAnAgent", Message: err.Error(), LastUpdateTime: metav1.Now(),
+			Type: certificatesv1.CertificateFailed, Status: corev1.ConditionTrue, Reason: v1alpha1.ReasonNotOfAnAgent, Message: err.Error(), LastUpdateTime: metav1.Now(),
 		})
 	} else if csr.Status.Certificate = j.prepared(csr.Name); csr.Status.Certificate == nil {
 		if csr.Status.Certificate, err = j.issue(cluster, public); err != nil {

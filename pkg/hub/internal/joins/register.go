@@ -141,7 +141,7 @@ func (j *Joins) ask(ctx context.Context, p enrolment.Proven, name string, approv
 	}
 	csr = csr.DeepCopy()
 	csr.Status.Conditions = append(csr.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
-		Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "Joined", LastUpdateTime: metav1.Now(),
+		Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: v1alpha1.ReasonJoined, LastUpdateTime: metav1.Now(),
 		Message: map[bool]string{true: "let in by the token " + p.Token, false: "its device has joined before"}[first],
 	})
 	written, err := j.cfg.Certificates.CertificateSigningRequests().UpdateApproval(ctx, name, csr, metav1.UpdateOptions{})

@@ -138,7 +138,7 @@ func (c *Controller) update(ctx context.Context, p *clusterv1beta1.Placement, ex
 		}
 		change := changeSummary(&o, &todo)
 		c.cfg.Logger.Info("placement decisions updated", "placement", p.Name, "namespace", p.Namespace, "change", change)
-		c.cfg.Recorder.Event(p, corev1.EventTypeNormal, "DecisionUpdate", change)
+		c.cfg.Recorder.Event(p, corev1.EventTypeNormal, clusterv1beta1.EventDecisionUpdate, change)
 	}
 	if err := c.updateStatus(ctx, p, scheduledStatus(p, r, &o, todo.groups)); err != nil {
 		return 0, err

@@ -65,7 +65,7 @@ func (c *Controller) storeRevision(ctx context.Context, set *workv1alpha1.Manife
 		return set
 	}
 	if !valid {
-		c.event(set, corev1.EventTypeWarning, "InvalidAnnotation", "%s is not a number from 0 to %d; %d templates are kept",
+		c.event(set, corev1.EventTypeWarning, workv1alpha1.ReasonInvalidAnnotation, "%s is not a number from 0 to %d; %d templates are kept",
 			workwirev1alpha1.RevisionHistoryLimitAnnotationKey, revisions.MaxLimit, limit)
 	}
 	h.limit, h.limitKnown, h.retry = limit, true, failure{}
@@ -138,7 +138,7 @@ func (c *Controller) annotateRevision(ctx context.Context, set *workv1alpha1.Man
 	if err != nil || patched == nil {
 		return set, err
 	}
-	c.event(set, corev1.EventTypeNormal, "NewTemplate", "Revision %d%s", plan.Number, again)
+	c.event(set, corev1.EventTypeNormal, workv1alpha1.EventNewTemplate, "Revision %d%s", plan.Number, again)
 	return patched, nil
 }
 
@@ -164,5 +164,5 @@ func (c *Controller) revisionFailed(set *workv1alpha1.ManifestWorkReplicaSet, h 
 	}
 	err = redaction.WithoutValues(err, false)
 	c.cfg.Logger.Warn("storing the revision of a template failed, retrying", "set", set.Name, "namespace", set.Namespace, "error", err)
-	c.event(set, corev1.EventTypeWarning, "RevisionNotStored", "The rollout goes on, but cannot be undone to this template: %v", err)
+	c.event(set, corev1.EventTypeWarning, workv1alpha1.EventRevisionNotStored, "The rollout goes on, but cannot be undone to this template: %v", err)
 }

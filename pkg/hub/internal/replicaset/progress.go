@@ -157,8 +157,8 @@ func progress(in input, rollouts []placementRollout, complete bool, err error) m
 		c.Status, c.Reason = metav1.ConditionUnknown, workv1alpha1.ReasonWaitsForPreview
 		c.Message = joinTexts(text, in.held, waitsMessage(rollouts))
 	case in.staged != nil && in.staged.Hold.Reason != "":
-		c.Reason, c.Message = string(in.staged.Hold.Reason), joinTexts(text, in.staged.Hold.String(), waitsMessage(rollouts), skippedMessage(rollouts), unrenderedMessage(in, rollouts))
-		if in.staged.Hold.Reason != rollout.InvalidPlan {
+		c.Reason, c.Message = in.staged.Hold.Reason, joinTexts(text, in.staged.Hold.String(), waitsMessage(rollouts), skippedMessage(rollouts), unrenderedMessage(in, rollouts))
+		if in.staged.Hold.Reason != workv1alpha1.ReasonInvalidPlan {
 			c.Status = metav1.ConditionTrue
 		}
 	case n.soaking > 0 && n.started == 0 && n.unfinished == 0:

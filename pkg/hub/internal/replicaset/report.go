@@ -40,7 +40,7 @@ func (c *Controller) report(set *workv1alpha1.ManifestWorkReplicaSet, p *plan, s
 	}
 	if held := changed(workv1alpha1.ManifestWorkReplicaSetConditionRemovalsHeld); held != nil && held.Status == metav1.ConditionTrue {
 		log.Warn("deletion of works held", "reason", held.Message)
-		c.event(set, corev1.EventTypeWarning, "RemovalsHeld", "%s", held.Message)
+		c.event(set, corev1.EventTypeWarning, held.Type, "%s", held.Message)
 	}
 	c.reportGroups(set, p, s)
 	rolledOut := changed(workv1alpha1.ManifestWorkReplicaSetConditionPlacementRolledOut)
@@ -48,7 +48,7 @@ func (c *Controller) report(set *workv1alpha1.ManifestWorkReplicaSet, p *plan, s
 	case rolledOut == nil, rolledOut.Status == metav1.ConditionTrue && p.status.Summary.Total == 0:
 	case rolledOut.Status == metav1.ConditionTrue:
 		log.Info("rollout complete", "works", p.status.Summary.Total)
-		c.event(set, corev1.EventTypeNormal, "RolledOut", "All %d works are rolled out", p.status.Summary.Total)
+		c.event(set, corev1.EventTypeNormal, workv1alpha1.EventRolledOut, "All %d works are rolled out", p.status.Summary.Total)
 	}
 	c.reportStop(set, p, log)
 	c.reportBack(set, changed(workv1alpha1.ManifestWorkReplicaSetConditionRolledBack), changed(workv1alpha1.ManifestWorkReplicaSetConditionProgressing), log)
@@ -62,13 +62,13 @@ func (c *Controller) reportBack(set *workv1alpha1.ManifestWorkReplicaSet, back, 
 	case back == nil:
 	case back.Status == metav1.ConditionTrue:
 		log.Warn("rollout failed, going back", "reason", back.Message)
-		c.event(set, corev1.EventTypeWarning, "RollingBack", "Rollout failed: %s", back.Message)
+		c.event(set, corev1.EventTypeWarning, workv1alpha1.ReasonRollingBack, "Rollout failed: %s", back.Message)
 	case back.Reason != workv1alpha1.ReasonAsExpected:
 		c.event(set, corev1.EventTypeWarning, back.Reason, "%s", back.Message)
 	}
 	before := meta.FindStatusCondition(set.Status.Conditions, workv1alpha1.ManifestWorkReplicaSetConditionProgressing)
 	if progressing != nil && progressing.Reason == workv1alpha1.ReasonRolledBack && (before == nil || before.Reason != progressing.Reason) {
-		c.event(set, corev1.EventTypeNormal, "RolledBack", "%s", progressing.Message)
+		c.event(set, corev1.EventTypeNormal, progressing.Reason, "%s", progressing.Message)
 	}
 }
 
@@ -82,9 +82,9 @@ func (c *Controller) reportPause(set *workv1alpha1.ManifestWorkReplicaSet, p *pl
 	case after != nil && after.Reason == workv1alpha1.ReasonWaitsForPreview && (before == nil || before.Reason != after.Reason):
 		c.event(set, corev1.EventTypeNormal, after.Reason, "%s", after.Message)
 	case is && !was:
-		c.event(set, corev1.EventTypeNormal, "RolloutPaused", "Rollout %s", after.Message)
+		c.event(set, corev1.EventTypeNormal, workv1alpha1.EventRolloutPaused, "Rollout %s", after.Message)
 	case was && !is:
-		c.event(set, corev1.EventTypeNormal, "RolloutResumed", "Rollout resumed: %s", after.Message)
+		c.event(set, corev1.EventTypeNormal, workv1alpha1.EventRolloutResumed, "Rollout resumed: %s", after.Message)
 	}
 }
 
@@ -96,7 +96,7 @@ func (c *Controller) reportStop(set *workv1alpha1.ManifestWorkReplicaSet, p *pla
 		return
 	}
 	log.Warn("rollout stopped by failures", "reason", stopped)
-	c.event(set, corev1.EventTypeWarning, "RolloutStopped", "Rollout %s", joinTexts(stopped, waitsMessage(p.rollouts)))
+	c.event(set, corev1.EventTypeWarning, workv1alpha1.EventRolloutStopped, "Rollout %s", joinTexts(stopped, waitsMessage(p.rollouts)))
 }
 
 // reportGroups reports decision groups that have succeeded since the last reconcile, for placements
@@ -107,7 +107,7 @@ func (c *Controller) reportGroups(set *workv1alpha1.ManifestWorkReplicaSet, p *p
 	for _, r := range p.rollouts {
 		s.succeededGroups[r.placement] = r.succeededGroups
 		if n, known := before[r.placement]; known && r.succeededGroups > n && r.filledGroups > 1 {
-			c.event(set, corev1.EventTypeNormal, "GroupRolledOut", "%d of %d decision groups of placement %s are rolled out",
+			c.event(set, corev1.EventTypeNormal, workv1alpha1.EventGroupRolledOut, "%d of %d decision groups of placement %s are rolled out",
 				r.succeededGroups, r.filledGroups, r.placement)
 		}
 	}

@@ -247,7 +247,7 @@ func (p *plan) decideStages(in input) *rollout.Staged {
 	staged := in.staging.plan.Decide(rollout.Situation{
 		Targets: targets, Site: in.site, Approved: func(stage string) bool { return approval(stage) != nil }, Now: in.now,
 	})
-	if err != nil && staged.Hold.Reason == rollout.WaitsForApproval {
+	if err != nil && staged.Hold.Reason == workv1alpha1.ReasonWaitsForApproval {
 		staged.Hold.Message += ": " + err.Error()
 	}
 	starts := false
@@ -303,7 +303,7 @@ func setStaged(status *workv1alpha1.ManifestWorkReplicaSetStatus, in input, roll
 			c.Status, c.Reason = metav1.ConditionTrue, workv1alpha1.ReasonComplete
 		case progressing.Reason != workv1alpha1.ReasonComplete:
 		case in.staged.Hold.Reason != "":
-			c.Reason = string(in.staged.Hold.Reason)
+			c.Reason = in.staged.Hold.Reason
 		default: // Progressing does not wait for the last stage to soak
 			c.Reason = workv1alpha1.ReasonRollingOut
 		}
@@ -352,7 +352,7 @@ func (c *Controller) reportApprovals(set *workv1alpha1.ManifestWorkReplicaSet, p
 			text += ": " + a.Reason
 		}
 		log.Info("approved stage starts", "stage", a.Stage, "revision", a.Revision, "by", a.By)
-		c.event(set, corev1.EventTypeNormal, "StageApproved", "%s", text)
+		c.event(set, corev1.EventTypeNormal, workv1alpha1.EventStageApproved, "%s", text)
 		c.cfg.Audit.Write(audit.Record{
 			Event: audit.Approve, Verdict: "started", Identity: a.By, Object: "manifestworkreplicasets.v1alpha1.work.open-cluster-management.io " + controller.KeyOf(set).String(),
 			Stage: a.Stage, Revision: a.Revision, Note: a.Reason,

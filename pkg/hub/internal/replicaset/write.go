@@ -65,7 +65,7 @@ func (c *Controller) writeAll(ctx context.Context, set *workv1alpha1.ManifestWor
 	if anyFailed {
 		text := s.unwritten()
 		c.cfg.Logger.Warn("writing works failed, retrying", "set", set.Name, "namespace", set.Namespace, "error", text)
-		c.event(set, corev1.EventTypeWarning, "WriteFailed", "%s", text)
+		c.event(set, corev1.EventTypeWarning, workv1alpha1.EventWriteFailed, "%s", text)
 	}
 	return failed
 }

@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
 )
 
 // Target is the rollout to the clusters of one placement.
@@ -70,30 +72,10 @@ type StageStatus struct {
 	Hold Hold
 }
 
-// HoldReason says why no cluster starts.
-type HoldReason string
-
-// The reasons of a [Hold].
-const (
-	// InvalidPlan: the plan does not exist, or is invalid.
-	InvalidPlan HoldReason = "InvalidPlan"
-	// Frozen: it is the time of a freeze.
-	Frozen HoldReason = "Frozen"
-	// EarlierStage: a stage before it is not complete.
-	EarlierStage HoldReason = "EarlierStage"
-	// WaitsForApproval: nobody has approved the stage.
-	WaitsForApproval HoldReason = "WaitsForApproval"
-	// OutsideWindow: no window is open for the clusters.
-	OutsideWindow HoldReason = "OutsideWindow"
-	// StagedAhead: the clusters apply it when their window opens.
-	StagedAhead HoldReason = "StagedAhead"
-	// Soaking: the clusters have not been successful for long enough.
-	Soaking HoldReason = "Soaking"
-)
-
 // Hold is what a rollout waits for.
 type Hold struct {
-	Reason HoldReason
+	// Reason is one of those of the condition Progressing of a set.
+	Reason string
 	// Stage is the name of the stage that is held.
 	Stage string
 	// Until is when it ends by itself; zero if it does not, or nobody knows.
@@ -104,7 +86,7 @@ type Hold struct {
 
 // String returns the message with the name of the stage.
 func (h Hold) String() string {
-	if h.Reason == InvalidPlan || h.Reason == Frozen {
+	if h.Reason == workv1alpha1.ReasonInvalidPlan || h.Reason == workv1alpha1.ReasonFrozen {
 		return h.Message
 	}
 	return nameOf(h.Stage) + ": " + h.Message
@@ -250,7 +232,7 @@ func (g *gate) decideStage(s stage, parts []part) {
 	case waiting > 0 && windows.Reason != "":
 		status.Hold = windows
 	case waiting == 0 && soaking:
-		status.Hold = Hold{Reason: Soaking, Until: soaked, Message: "soaks until " + timeText(soaked)}
+		status.Hold = Hold{Reason: workv1alpha1.ReasonSoaking, Until: soaked, Message: "soaks until " + timeText(soaked)}
 	}
 	if status.Hold.Reason != "" {
 		status.Hold.Stage = s.name
@@ -291,7 +273,7 @@ func stagedHold(clusters int, opens time.Time) Hold {
 	if clusters == 1 {
 		message = "1 cluster has the template and applies it when its window opens, at " + timeText(opens)
 	}
-	return Hold{Reason: StagedAhead, Until: opens, Message: message}
+	return Hold{Reason: workv1alpha1.ReasonStagedAhead, Until: opens, Message: message}
 }
 
 // count adds a cluster.
@@ -319,17 +301,17 @@ func (s *StageStatus) count(c Cluster) {
 func (g *gate) entry(s stage) Hold {
 	switch frozen := g.frozen(g.Now); {
 	case g.closed != "":
-		return Hold{Reason: InvalidPlan, Message: g.closed}
+		return Hold{Reason: workv1alpha1.ReasonInvalidPlan, Message: g.closed}
 	case frozen != nil:
 		message := "frozen until " + timeText(frozen.to)
 		if frozen.reason != "" {
 			message += ": " + frozen.reason
 		}
-		return Hold{Reason: Frozen, Until: frozen.to, Message: message}
+		return Hold{Reason: workv1alpha1.ReasonFrozen, Until: frozen.to, Message: message}
 	case g.earlier != "":
-		return Hold{Reason: EarlierStage, Message: "waits for " + nameOf(g.earlier)}
+		return Hold{Reason: workv1alpha1.ReasonEarlierStage, Message: "waits for " + nameOf(g.earlier)}
 	case s.approval && !g.Approved(s.name):
-		return Hold{Reason: WaitsForApproval, Message: "waits for approval"}
+		return Hold{Reason: workv1alpha1.ReasonWaitsForApproval, Message: "waits for approval"}
 	}
 	return Hold{}
 }
@@ -368,7 +350,7 @@ func (g *gate) holdOutside(parts []part, entry Hold, apart bool) (windows Hold) 
 		}
 	}
 	if outside > 0 {
-		windows.Reason, windows.Message = OutsideWindow, fmt.Sprintf("%d clusters are outside their window, and the next opens %s", outside, timeText(windows.Until))
+		windows.Reason, windows.Message = workv1alpha1.ReasonOutsideWindow, fmt.Sprintf("%d clusters are outside their window, and the next opens %s", outside, timeText(windows.Until))
 		if windows.Until.IsZero() {
 			windows.Message = fmt.Sprintf("the windows of %d clusters do not open: no cluster claim names their time zone, or the schedule no time", outside)
 		}

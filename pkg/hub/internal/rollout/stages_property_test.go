@@ -11,6 +11,7 @@ import (
 
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	clusterv1alpha1 "github.com/workwire/workwire/pkg/apis/cluster/v1alpha1"
+	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
 	workwirev1alpha1 "github.com/workwire/workwire/pkg/apis/workwire/v1alpha1"
 	"github.com/workwire/workwire/pkg/hub/internal/rollout"
 )
@@ -331,7 +332,7 @@ func TestPropertyStagesFinish(t *testing.T) {
 			if i > 50*len(s.clusters) {
 				trouble = 0
 			}
-			if staged.Hold.Reason == rollout.WaitsForApproval {
+			if staged.Hold.Reason == workv1alpha1.ReasonWaitsForApproval {
 				for _, stage := range staged.Stages {
 					if !stage.Complete {
 						s.approved[stage.Name] = true

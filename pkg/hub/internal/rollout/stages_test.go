@@ -12,6 +12,7 @@ import (
 
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	clusterv1alpha1 "github.com/workwire/workwire/pkg/apis/cluster/v1alpha1"
+	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
 	workwirev1alpha1 "github.com/workwire/workwire/pkg/apis/workwire/v1alpha1"
 	"github.com/workwire/workwire/pkg/hub/internal/rollout"
 	"github.com/workwire/workwire/test/kit"
@@ -233,14 +234,14 @@ windows: [{schedule: "30 0 * * *", duration: 1h, timeZoneClaim: zone.example}]
 				if s.Complete {
 					text += " complete"
 				}
-				texts = append(texts, strings.TrimSpace(text+" "+string(s.Hold.Reason)))
+				texts = append(texts, strings.TrimSpace(text+" "+s.Hold.Reason))
 			}
 			if text := strings.Join(texts, "; "); text != c.stages {
 				t.Errorf("stages %q, want %q", text, c.stages)
 			}
 			hold := ""
 			if got.Hold.Reason != "" {
-				hold = string(got.Hold.Reason) + " " + got.Hold.String()
+				hold = got.Hold.Reason + " " + got.Hold.String()
 			}
 			if hold != c.hold {
 				t.Errorf("hold %q, want %q", hold, c.hold)
@@ -335,7 +336,7 @@ func TestSoakOfAClockAhead(t *testing.T) {
 		Targets: []rollout.Target{{Groups: []rollout.Group{{Clusters: []string{"a", "b"}}}, Clusters: map[string]rollout.Cluster{"a": rollout.StatusOf(work, true, now)}}},
 		Site:    func(cluster string) rollout.Site { return rollout.Site{Labels: map[string]string{"stage": cluster}} }, Now: now,
 	})
-	if got.Hold.Reason != rollout.Soaking || !got.Hold.Until.Equal(now.Add(30*time.Minute)) || len(got.Decisions[0].Start) > 0 {
+	if got.Hold.Reason != workv1alpha1.ReasonSoaking || !got.Hold.Until.Equal(now.Add(30*time.Minute)) || len(got.Decisions[0].Start) > 0 {
 		t.Errorf("%+v", got)
 	}
 }
@@ -438,7 +439,7 @@ func TestClosedPlan(t *testing.T) {
 		Targets: []rollout.Target{{Groups: []rollout.Group{{Clusters: []string{"a", "b"}}}, Clusters: map[string]rollout.Cluster{"a": {Status: rollout.Succeeded}}}},
 		Site:    func(string) rollout.Site { return rollout.Site{} }, Now: now,
 	})
-	if d := got.Decisions[0]; len(d.Start) > 0 || len(d.Waiting) != 1 || got.Hold.Reason != rollout.InvalidPlan || got.Hold.String() != "no plan" {
+	if d := got.Decisions[0]; len(d.Start) > 0 || len(d.Waiting) != 1 || got.Hold.Reason != workv1alpha1.ReasonInvalidPlan || got.Hold.String() != "no plan" {
 		t.Errorf("%+v", got)
 	}
 }

@@ -125,7 +125,7 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (r
 	}
 	c.cfg.Logger.Info("finished work deleted after its time to live",
 		"work", work.Name, "cluster", work.Namespace, "uid", work.UID, "finished", due)
-	c.cfg.Recorder.Eventf(work, corev1.EventTypeNormal, "Finished",
+	c.cfg.Recorder.Eventf(work, corev1.EventTypeNormal, workv1.EventFinished,
 		"Deleted: it was complete for ttlSecondsAfterFinished of %d s", *work.Spec.DeleteOption.TTLSecondsAfterFinished)
 	return 0, nil
 }

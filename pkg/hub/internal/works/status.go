@@ -134,7 +134,7 @@ func (c *Controller) AgentAhead(uid types.UID, held wire.Generation) (raised boo
 	log := c.cfg.Logger.With("uid", uid, "heldGeneration", held)
 	if work, ok := c.cfg.Cache.ByUID(uid); ok {
 		log = log.With("work", work.Name, "cluster", work.Namespace, "generation", work.Generation)
-		c.warn(work, "Outdated", fmt.Sprintf("The agent holds generation %d. It is sent this one, %d, as authoritative. "+
+		c.warn(work, workv1.EventOutdated, fmt.Sprintf("The agent holds generation %d. It is sent this one, %d, as authoritative. "+
 			"An agent of Open Cluster Management ignores it until the work is deleted and created again", held, work.Generation))
 	}
 	log.Warn("agent holds a newer generation of the work, sending this one as authoritative")
