@@ -20,7 +20,7 @@ const (
 	DefaultAgentMessagesPerSecond  = 2_000
 	DefaultAgentBytesPerSecond     = 8 << 20
 	DefaultJoinerMessagesPerSecond = 5_000 // 40 joins, each a login and some packets
-	DefaultJoinerBytesPerSecond    = 512 << 10
+	DefaultJoinerBytesPerSecond    = 208 << 10
 	DefaultSourceMessagesPerSecond = 40_000
 	DefaultSourceBytesPerSecond    = 256 << 20
 )
@@ -40,6 +40,9 @@ const LoginMessages = 100
 const (
 	largePacket = 64 << 10
 	largeFactor = 16
+	// joinerPacket is what a joiner's packet counts at least: a hub looks at each. Joiners that send all that they may use an eighth of
+	// two CPUs of hub and broker, and 38 clusters a second can join (docs/performance.md).
+	joinerPacket = 384
 )
 
 // Config configures a [Limiter]. A value of 0 means the default. The broker's configuration file has
@@ -153,6 +156,9 @@ func (c Config) rate(id acl.Identity) Rate {
 
 // cost returns what a packet of size bytes counts for id.
 func (c Config) cost(id acl.Identity, size int) int {
+	if id.Role == acl.Joiner {
+		return max(size, joinerPacket)
+	}
 	if id.Role == acl.Source || size <= largePacket {
 		return size
 	}

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -125,8 +126,9 @@ func attack(what, text string) error {
 	return group.Wait()
 }
 
-// flood has a process of the lowest priority flood the hub, and returns what ends it once it sends as much as the broker lets it.
-func (w *joining) flood(what string, unknown enrolment.Token) (stop func()) {
+// flood has a process of the lowest priority flood the hub, and returns what ends it once it sends as much as the broker lets it, and
+// returns the CPU time that it has used.
+func (w *joining) flood(what string, unknown enrolment.Token) (stop func() time.Duration) {
 	w.Helper()
 	program, err := os.Executable()
 	kit.NoError(w, err)
@@ -135,13 +137,15 @@ func (w *joining) flood(what string, unknown enrolment.Token) (stop func()) {
 	in, err := cmd.StdinPipe()
 	kit.NoError(w, err)
 	kit.NoError(w, cmd.Start())
-	stop = sync.OnceFunc(func() {
+	stop = sync.OnceValue(func() time.Duration {
 		_ = in.Close()
 		if err := cmd.Wait(); err != nil {
 			w.Errorf("the attacker: %v", err)
+			return 0
 		}
+		return cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 	})
-	w.Cleanup(stop)
+	w.Cleanup(func() { stop() })
 	heard, began := w.heard(), time.Now()
 	kit.True(w, "the flood, after what may be sent at once", func() bool { return w.heard() > heard+100 && time.Since(began) > time.Second })
 	return stop
@@ -198,25 +202,29 @@ func TestJoinersFlood(t *testing.T) {
 	kit.NoError(t, err)
 	for what := range floods {
 		var quiet, flooded []time.Duration
-		var lasted time.Duration
+		var lasted, attacked, used time.Duration // used: by this process, with the flood in excess of without
 		var heard float64
 		for range *floodTurns {
+			cpu := ownCPU(t)
 			for range 25 {
 				quiet = append(quiet, change())
 			}
+			used -= ownCPU(t) - cpu
 			stop := w.flood(what, unknown)
 			began, before := time.Now(), w.heard()
+			cpu = ownCPU(t)
 			for range 25 {
 				flooded = append(flooded, change())
 			}
+			used += ownCPU(t) - cpu
 			lasted += time.Since(began)
 			heard += w.heard() - before
-			stop()
+			attacked += stop()
 		}
 		slices.Sort(quiet)
 		slices.Sort(flooded)
-		t.Logf("%s, %.0f a second: a change is applied in %s at the median, without them in %s; 99th percentile %s, %s", what, heard/lasted.Seconds(),
-			rounded(flooded, .5), rounded(quiet, .5), rounded(flooded, .99), rounded(quiet, .99))
+		t.Logf("%s, %.0f a second: a change is applied in %s at the median, without them in %s; 99th percentile %s, %s; hub and broker take %.1f %% of a CPU, the attacker has taken %s in %d turns",
+			what, heard/lasted.Seconds(), rounded(flooded, .5), rounded(quiet, .5), rounded(flooded, .99), rounded(quiet, .99), 100*used.Seconds()/lasted.Seconds(), attacked, *floodTurns)
 		limit := 3 * max(mqttflood.Quantile(quiet, .5), 100*time.Millisecond) // tests run beside this one
 		if took := mqttflood.Quantile(flooded, .5); took > limit {
 			t.Errorf("%s: a change takes %s, without them %s, want %s at most", what, took, rounded(quiet, .5), limit)
@@ -227,6 +235,14 @@ func TestJoinersFlood(t *testing.T) {
 	w.device(other, w.token(other, nil)).joined()
 	stop()
 	w.noStranger()
+}
+
+// ownCPU returns the CPU time that this process has used.
+func ownCPU(t *testing.T) time.Duration {
+	t.Helper()
+	var usage syscall.Rusage
+	kit.NoError(t, syscall.Getrusage(syscall.RUSAGE_SELF, &usage))
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
 func rounded(sorted []time.Duration, q float64) time.Duration {
