@@ -5,6 +5,8 @@ import (
 	"encoding/base64"
 	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -18,6 +20,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/workwire/workwire/deploy/crds"
 	"github.com/workwire/workwire/deploy/install"
@@ -32,6 +35,7 @@ type inventory struct {
 	*forgettable
 	dynamic.ResourceInterface
 	manager string
+	plugins map[string]*clientcmdapi.ExecConfig // of the consumer, by the name of a provider
 }
 
 var profileKind = schema.GroupVersionResource{Group: "multicluster.x-k8s.io", Version: "v1alpha1", Resource: "clusterprofiles"}
@@ -109,25 +113,42 @@ func (w *inventory) change(patch string) {
 	kit.NoError(w, err)
 }
 
-// reach makes a request to the cluster as a consumer does: where a profile says that it is, with a token of a credential plugin.
+// reach makes a request to the cluster as a consumer does (KEP-5339): where the first provider that it has a credential plugin for says that
+// the cluster is, with what the plugin of that name prints.
 func (w *inventory) reach(p *unstructured.Unstructured) {
 	w.Helper()
 	providers, _, _ := unstructured.NestedSlice(p.Object, "status", "accessProviders")
-	if len(providers) != 1 {
-		w.Fatalf("%d access providers", len(providers))
+	for _, provider := range providers {
+		plugin := w.plugins[provider.(map[string]any)["name"].(string)]
+		if plugin == nil {
+			continue
+		}
+		cluster := provider.(map[string]any)["cluster"].(map[string]any)
+		authority, err := base64.StdEncoding.DecodeString(cluster["certificate-authority-data"].(string))
+		kit.NoError(w, err)
+		client := kubernetes.NewForConfigOrDie(&rest.Config{Host: cluster["server"].(string), ExecProvider: plugin, TLSClientConfig: rest.TLSClientConfig{CAData: authority}})
+		kit.Eventually(w, "the cluster is reached", func() error { // its API server learns of the RoleBinding by a watch
+			_, err := client.CoreV1().Namespaces().Get(w.Context(), w.Targets[0], metav1.GetOptions{})
+			return err
+		})
+		return
 	}
-	cluster := providers[0].(map[string]any)["cluster"].(map[string]any)
-	authority, err := base64.StdEncoding.DecodeString(cluster["certificate-authority-data"].(string))
-	kit.NoError(w, err)
-	config := &rest.Config{Host: cluster["server"].(string), BearerToken: w.token(), TLSClientConfig: rest.TLSClientConfig{CAData: authority}}
-	client := kubernetes.NewForConfigOrDie(config)
-	kit.Eventually(w, "the cluster is reached", func() error { // its API server learns of the RoleBinding by a watch
-		_, err := client.CoreV1().Namespaces().Get(w.Context(), w.Targets[0], metav1.GetOptions{})
-		return err
-	})
+	w.Fatalf("none of the %d access providers has a plugin", len(providers))
 }
 
-// token returns a token for the cluster, as a credential plugin would.
+// plugin returns a credential plugin that has a token for the cluster at a server, and for no other.
+func (w *inventory) plugin(server string) *clientcmdapi.ExecConfig {
+	w.Helper()
+	text := fmt.Sprintf("#!/bin/sh\ncase \"$KUBERNETES_EXEC_INFO\" in *'%s'*) ;; *) exit 1 ;; esac\n"+
+		`echo '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"%s"}}'`+"\n", server, w.token())
+	command := filepath.Join(w.TempDir(), "plugin")
+	kit.NoError(w, os.WriteFile(command, []byte(text), 0o700))
+	return &clientcmdapi.ExecConfig{
+		APIVersion: "client.authentication.k8s.io/v1", Command: command, ProvideClusterInfo: true, InteractiveMode: clientcmdapi.NeverExecInteractiveMode,
+	}
+}
+
+// token returns a token for the cluster.
 func (w *inventory) token() string {
 	w.Helper()
 	client, name := kubernetes.NewForConfigOrDie(w.Spokes[0].REST()), metav1.ObjectMeta{Name: kit.Unique("consumer")}
@@ -150,7 +171,7 @@ func TestClusterProfiles(t *testing.T) {
 	kit.NoError(t, install.CRDs(t.Context(), hubPlane.REST(), crds.Optional()...))
 	f := newForgettable(t)
 	namespace := hubPlane.Namespace(t, "inventory")
-	w := &inventory{f, dynamic.NewForConfigOrDie(f.Hub.REST()).Resource(profileKind).Namespace(namespace), hub.ClusterManager(f.Source)}
+	w := &inventory{f, dynamic.NewForConfigOrDie(f.Hub.REST()).Resource(profileKind).Namespace(namespace), hub.ClusterManager(f.Source), nil}
 	other, taken := w.foreign("other"), w.foreign("taken")
 	accept(w.World, "taken")
 	t.Cleanup(func() {
@@ -171,7 +192,8 @@ func TestClusterProfiles(t *testing.T) {
 		t.Errorf("the profile is %+v", found.Object)
 	}
 
-	w.patch(w.name, fmt.Sprintf(`{"status":{"accessProviders":[{"name":"ours","cluster":{"server":%q,"certificate-authority-data":%q}}]}}`,
+	w.plugins = map[string]*clientcmdapi.ExecConfig{"ours": w.plugin(spokePlane.REST().Host)}
+	w.patch(w.name, fmt.Sprintf(`{"status":{"accessProviders":[{"name":"of-others","cluster":{"server":"https://192.0.2.1"}},{"name":"ours","cluster":{"server":%q,"certificate-authority-data":%q}}]}}`,
 		spokePlane.REST().Host, base64.StdEncoding.EncodeToString(spokePlane.REST().CAData)), "status")
 	w.reach(w.profile(w.name, "the profile says how to reach the cluster", health(metav1.ConditionTrue)))
 	a.Stop()
