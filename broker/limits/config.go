@@ -20,7 +20,7 @@ const (
 	DefaultAgentMessagesPerSecond  = 2_000
 	DefaultAgentBytesPerSecond     = 8 << 20
 	DefaultJoinerMessagesPerSecond = 5_000 // 40 joins, each a login and some packets
-	DefaultJoinerBytesPerSecond    = 208 << 10
+	DefaultJoinerBytesPerSecond    = 184 << 10
 	DefaultSourceMessagesPerSecond = 40_000
 	DefaultSourceBytesPerSecond    = 256 << 20
 )
@@ -40,8 +40,8 @@ const LoginMessages = 100
 const (
 	largePacket = 64 << 10
 	largeFactor = 16
-	// joinerPacket is what a joiner's packet counts at least: a hub looks at each. Joiners that send all that they may use an eighth of
-	// two CPUs of hub and broker, and 38 clusters a second can join (docs/performance.md).
+	// joinerPacket is what a joiner's packet counts at least: a hub looks at each. Joiners that send all that they may use a tenth of
+	// two CPUs of hub and broker, and 34 clusters a second can join (docs/performance.md).
 	joinerPacket = 384
 )
 
