@@ -172,9 +172,13 @@ func (w *World) part() {
 	w.trace.note(p.name, "is cut off from its API")
 	i.set(&i.apart, true)
 	api.BreakWatches()
+	cut := time.Now()
 	w.afterOutage(func() {
 		i.set(&i.apart, false)
 		w.trace.note(p.name, "can reach its API again")
+		if time.Since(cut) > patience { // the deletion of a work comes first, and then another one of the name, whose objects it takes along
+			w.record.rewound(p.name)
+		}
 	})
 }
 
