@@ -147,21 +147,20 @@ func TestAgentAhead(t *testing.T) {
 		a.Receive(&wire.Spec{UID: uid, Generation: 9, Source: "hub1", Cluster: "cluster1", Meta: metav1.ObjectMeta{Name: "w"}})
 		b.store.put(newWork("cluster1", "w"))
 		b.start()
-		if len(b.store.outdated) == 0 || b.store.outdated[0] != 9 {
-			t.Fatalf("reported: %v", b.store.outdated)
+		if reported := b.store.reportedAhead(); len(reported) == 0 || reported[0] != 9 {
+			t.Fatalf("reported: %v", reported)
 		}
 		if len(b.store.updates) != 0 {
 			t.Error("a status of a generation to come was taken in")
 		}
-		b.store.outdated = nil
 		a.Resync(t.Context())
 		synctest.Wait()
-		if len(b.store.outdated) != 0 {
+		if len(b.store.reportedAhead()) != 0 {
 			t.Error("it was reported again at once")
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if len(b.store.outdated) == 0 {
+		if len(b.store.reportedAhead()) == 0 {
 			t.Error("the resync request did not report it")
 		}
 	})

@@ -127,6 +127,15 @@ func (s *fakeStore) SetCondition(_ context.Context, uid types.UID, c metav1.Cond
 	return nil
 }
 
+// reportedAhead returns the generations that AgentAhead was called with since the last time.
+func (s *fakeStore) reportedAhead() []wire.Generation {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	reported := s.outdated
+	s.outdated = nil
+	return reported
+}
+
 func (s *fakeStore) AgentAhead(_ types.UID, held wire.Generation) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

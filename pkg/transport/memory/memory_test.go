@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -101,12 +102,15 @@ func TestBreak(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := memory.NewBroker()
+				var mu sync.Mutex // of both
 				var hub, agent []string
 				ctx, stop := context.WithCancel(t.Context())
 				client := func(id, will string, heard *[]string) *memory.Transport {
 					c := b.Client(id)
 					h := transport.Handler{Subscriptions: []string{id}, Received: func(_ context.Context, m transport.Message) {
+						mu.Lock()
 						*heard = append(*heard, m.Event.ID())
+						mu.Unlock()
 						m.Ack()
 					}}
 					if will != "" {
@@ -122,17 +126,20 @@ func TestBreak(t *testing.T) {
 				published := make(chan error, 1)
 				go func() { published <- fromAgent.Publish(ctx, "hub", transporttest.Event("status", 8)) }()
 				synctest.Wait()
-				check := func(what string, got, want []string) {
+				check := func(what string, heard *[]string, want []string) {
 					t.Helper()
-					if !slices.Equal(got, want) {
-						t.Errorf("%s: %v, want %v", what, got, want)
+					synctest.Wait() // what is heard now has been
+					mu.Lock()
+					defer mu.Unlock()
+					if !slices.Equal(*heard, want) {
+						t.Errorf("%s: %v, want %v", what, *heard, want)
 					}
 				}
-				check("the hub, at first", hub, test.hub)
-				check("the agent, at first", agent, test.agent)
+				check("the hub, at first", &hub, test.hub)
+				check("the agent, at first", &agent, test.agent)
 				time.Sleep(30 * time.Second)
-				check("the hub, when the broker has noticed", hub, append(test.hub, "will"))
-				check("the agent, before it has noticed", agent, test.agent)
+				check("the hub, when the broker has noticed", &hub, append(test.hub, "will"))
+				check("the agent, before it has noticed", &agent, test.agent)
 				time.Sleep(30 * time.Second)
 				if err := <-published; (err == nil) != (!test.sent && !test.received) {
 					t.Errorf("published with error %v", err)
@@ -141,7 +148,7 @@ func TestBreak(t *testing.T) {
 				if test.sent || test.received { // else it was acknowledged
 					again = append(again, "spec")
 				}
-				check("the agent, when it has connected again", agent, again)
+				check("the agent, when it has connected again", &agent, again)
 				stop()
 			})
 		})
