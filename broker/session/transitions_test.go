@@ -422,7 +422,7 @@ func (tw *twin) check() {
 	want.Sessions, want.Connected, want.Subscriptions = len(tw.sessions)+1, 1, len(tw.sessions) // the publisher
 	held := map[*Message]bool{}
 	for id, s := range tw.sessions {
-		var model, real strings.Builder
+		var model, router strings.Builder
 		for _, e := range s.queue {
 			fmt.Fprintf(&model, "%s is in state %d with identifier %d\n", e.message.Payload, s.state(e), e.packetID)
 			want.Queued++
@@ -439,10 +439,10 @@ func (tw *twin) check() {
 		}
 		for el := is.queue.Front(); el != nil; el = el.Next() {
 			e := el.Value.(*entry)
-			fmt.Fprintf(&real, "%s is in state %d with identifier %d\n", e.msg.body.Payload, e.state, e.packetID)
+			fmt.Fprintf(&router, "%s is in state %d with identifier %d\n", e.msg.body.Payload, e.state, e.packetID)
 		}
-		if model.String() != real.String() || is.inFlight != s.inFlight() {
-			tw.Fatalf("in session %s, %d in flight\n%swant %d\n%s", id, is.inFlight, &real, s.inFlight(), &model)
+		if model.String() != router.String() || is.inFlight != s.inFlight() {
+			tw.Fatalf("in session %s, %d in flight\n%swant %d\n%s", id, is.inFlight, &router, s.inFlight(), &model)
 		}
 		if s.conn != nil {
 			want.Connected++
