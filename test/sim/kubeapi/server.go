@@ -169,15 +169,21 @@ func (p path) RoundTrip(r *http.Request) (*http.Response, error) {
 		return response, nil
 	case Repeated:
 		if r.Method != http.MethodGet {
-			_, _ = p.server.serve(r, body, p.faults)
+			p.unanswered(r, body)
 		}
 	}
-	response, err := p.server.serve(r, body, p.faults)
-	if outcome == Unanswered && err == nil {
-		_ = response.Body.Close()
+	if outcome == Unanswered {
+		p.unanswered(r, body)
 		return nil, errBroken
 	}
-	return response, err
+	return p.server.serve(r, body, p.faults)
+}
+
+// unanswered carries a request out whose answer nobody gets.
+func (p path) unanswered(r *http.Request, body []byte) {
+	if response, err := p.server.serve(r, body, p.faults); err == nil {
+		_ = response.Body.Close()
+	}
 }
 
 // wait waits while the server is stuck. A write whose client gives up is carried out later: the server has received it.
@@ -199,7 +205,7 @@ func (p path) wait(r *http.Request, body []byte, restores int) error {
 		go func() {
 			<-stuck
 			if p.server.restored() == restores {
-				_, _ = p.server.serve(r.WithContext(context.Background()), body, p.faults)
+				p.unanswered(r.WithContext(context.Background()), body)
 			}
 		}()
 	}
