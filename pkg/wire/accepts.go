@@ -15,35 +15,25 @@ import (
 // Accepts is what the sender of an event can read that OCM's protocol does not have
 // (docs/protocol.md, Accepted forms).
 type Accepts struct {
-	// StatusDeltas: status deltas.
-	StatusDeltas bool
-	// SpecDeltas: spec deltas.
-	SpecDeltas bool
+	// Deltas: of statuses if a source says so, of specs if an agent does.
+	Deltas bool
 	// Zstd: data of specs and statuses that is compressed with zstd.
 	Zstd bool
 }
 
-var (
-	// AcceptedBySources is what Workwire's sources accept.
-	AcceptedBySources = Accepts{StatusDeltas: true, Zstd: true}
-	// AcceptedByAgents is what Workwire's agents accept.
-	AcceptedByAgents = Accepts{SpecDeltas: true, Zstd: true}
-)
+// Accepted is what Workwire's sources and agents accept.
+var Accepted = Accepts{Deltas: true, Zstd: true}
 
 const (
-	acceptsStatusDeltas = "statusdeltas"
-	acceptsSpecDeltas   = "specdeltas"
-	acceptsZstd         = "zstd"
+	acceptsDeltas = "deltas"
+	acceptsZstd   = "zstd"
 )
 
 // String returns the value of the extension, empty for nothing.
 func (a Accepts) String() string {
-	names := make([]string, 0, 3)
-	if a.StatusDeltas {
-		names = append(names, acceptsStatusDeltas)
-	}
-	if a.SpecDeltas {
-		names = append(names, acceptsSpecDeltas)
+	names := make([]string, 0, 2)
+	if a.Deltas {
+		names = append(names, acceptsDeltas)
 	}
 	if a.Zstd {
 		names = append(names, acceptsZstd)
@@ -57,10 +47,7 @@ func ParseAccepts(text string) Accepts {
 		return Accepts{}
 	}
 	names := strings.Split(text, ",")
-	return Accepts{
-		StatusDeltas: slices.Contains(names, acceptsStatusDeltas), SpecDeltas: slices.Contains(names, acceptsSpecDeltas),
-		Zstd: slices.Contains(names, acceptsZstd),
-	}
+	return Accepts{Deltas: slices.Contains(names, acceptsDeltas), Zstd: slices.Contains(names, acceptsZstd)}
 }
 
 const (

@@ -18,7 +18,7 @@ import (
 )
 
 func TestAccepts(t *testing.T) {
-	for _, a := range []wire.Accepts{{}, {StatusDeltas: true}, {Zstd: true}, wire.AcceptedBySources} {
+	for _, a := range []wire.Accepts{{}, {Deltas: true}, {Zstd: true}, wire.Accepted} {
 		if got := wire.ParseAccepts(a.String()); got != a {
 			t.Errorf("%q is %+v, want %+v", a.String(), got, a)
 		}

@@ -26,8 +26,7 @@ const (
 	maxStructureFactor = 4
 )
 
-// limitedItems are the limits of lists, and of objects that stand for lists, by the type of their items: of all
-// lists of a message together.
+// limitedItems are the limits of lists by the type of their items: of all lists of a message together.
 var limitedItems = [...]struct {
 	of   reflect.Type
 	max  int
@@ -37,7 +36,6 @@ var limitedItems = [...]struct {
 	{reflect.TypeFor[StatusVersion](), MaxResyncEntries, "works"},
 	{reflect.TypeFor[int](), MaxDigestBuckets, "buckets"},
 	{reflect.TypeFor[workv1.ManifestCondition](), MaxManifests, "manifests"},
-	{reflect.TypeFor[indexedManifest](), MaxManifests, "manifests"},
 	{reflect.TypeFor[workv1.OrphaningRule](), MaxManifests, "orphaningRules"},
 	{reflect.TypeFor[metav1.OwnerReference](), maxMetadataItems, "ownerReferences"},
 	{reflect.TypeFor[metav1.ManagedFieldsEntry](), maxMetadataItems, "managedFields"},
@@ -88,7 +86,7 @@ func newStructure(t reflect.Type) *structure {
 	case reflect.Slice:
 		return &structure{isList: true, each: newStructure(t.Elem()), item: int(t.Elem().Size()), limit: limitOf(t.Elem())}
 	case reflect.Map:
-		return &structure{isMap: true, each: newStructure(t.Elem()), item: int(t.Key().Size() + t.Elem().Size()), limit: limitOf(t.Elem())}
+		return &structure{isMap: true, each: newStructure(t.Elem()), item: int(t.Key().Size() + t.Elem().Size()), limit: -1}
 	case reflect.Struct:
 		s := &structure{}
 		s.addFields(t)

@@ -47,10 +47,8 @@ type DataType struct {
 var (
 	// ManifestBundles is the data type of works: specs, statuses, and requests for them.
 	ManifestBundles = DataType{Group: "io.open-cluster-management.works", Version: "v1alpha1", Resource: "manifestbundles"}
-	// SpecDeltas is the data type of spec deltas.
-	SpecDeltas = DataType{Group: "dev.workwire", Version: "v1alpha1", Resource: "specdeltas"}
-	// StatusDeltas is the data type of status deltas.
-	StatusDeltas = DataType{Group: "dev.workwire", Version: "v1alpha1", Resource: "statusdeltas"}
+	// Deltas is the data type of specs and statuses as their difference from an earlier one.
+	Deltas = DataType{Group: "dev.workwire", Version: "v1alpha1", Resource: "deltas"}
 	// Digests is the data type of digests.
 	Digests = DataType{Group: "dev.workwire", Version: "v1alpha1", Resource: "digests"}
 	// Agents is the data type of presence.

@@ -45,8 +45,8 @@ func FuzzDecode(f *testing.F) {
 		[]byte(`{"work":"web","bundle":{"manifests":[{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"}}]}}`))
 	f.Add("dev.workwire.v1alpha1.dryruns.status.create_request", "quay-7-agent", "0b1e2f3a", "2", "quay-7", "harbor", "", "", "", "", "", "", "", "",
 		[]byte(`{"objects":[{"kind":"ConfigMap","name":"a","result":"Changed","fields":[{"path":"data.k","from":"\"1\"","to":"\"2\""}]}]}`))
-	f.Add("dev.workwire.v1alpha1.statusdeltas.status.update_request", "quay-7-agent", lantern, "2", "quay-7", "harbor", "", "", "2690781301568442368",
-		"", "", "", "3f1e4f0e", "", []byte(`{"base":"b","patch":{"conditions":{"0":{"status":"False"}}}}`))
+	f.Add("dev.workwire.v1alpha1.deltas.status.update_request", "quay-7-agent", lantern, "2", "quay-7", "harbor", "", "", "2690781301568442368",
+		"", "", "", "3f1e4f0e", "", []byte(`{"base":"b","parts":[{"count":3},{"text":"False"}]}`))
 	f.Fuzz(func(t *testing.T, kind, source, uid, version, cluster, original, metadata, deleted, sequence, identity, hash, authoritative, session, at string, data []byte) {
 		e := cloudevents.New()
 		e.SetID("1")

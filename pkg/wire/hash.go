@@ -17,6 +17,15 @@ import (
 // (docs/protocol.md, Status hash), without Delivery, which agents do not report. A source with an
 // equal hash does not need the status.
 func StatusHash(status *workv1.ManifestWorkStatus) (string, error) {
+	text, err := hashedText(status)
+	if err != nil {
+		return "", err
+	}
+	return hexSHA256(text), nil
+}
+
+// hashedText returns the text of which the hash of status is.
+func hashedText(status *workv1.ManifestWorkStatus) ([]byte, error) {
 	data, err := json.Marshal(sortedStatus(status))
 	if err == nil && bytes.Contains(data, []byte(`\ufffd`)) {
 		// Bytes that are not UTF-8 are escaped when they are encoded the first time; a source that
@@ -27,9 +36,9 @@ func StatusHash(status *workv1.ManifestWorkStatus) (string, error) {
 		}
 	}
 	if err != nil {
-		return "", fmt.Errorf("hash the status: %w", err)
+		return nil, fmt.Errorf("encode the status: %w", err)
 	}
-	return hexSHA256(data), nil
+	return data, nil
 }
 
 // ContentHash returns the lower-case hex SHA-256 of b as the data of a spec event

@@ -137,9 +137,9 @@ func TestTimesOutsideOfJSON(t *testing.T) {
 				t.Errorf("a status with %v: %v", data, err)
 			}
 		}
-		text, _ := json.Marshal(object{"conditions": object{"0": conditions[0]}})
-		d := &StatusDelta{Of: Status{UID: "u", Hash: "h"}, Base: "b", Patch: text}
-		if _, err := d.Apply(&workv1.ManifestWorkStatus{}); errors.Is(err, ErrOtherStatus) != want {
+		text, _ := json.Marshal(object{"conditions": conditions})
+		d := &StatusDelta{Of: Status{UID: "u", Hash: hexSHA256(text)}, Delta: Delta{Base: "b", Parts: []DeltaPart{{Text: string(text)}}}}
+		if _, err := d.Apply(&workv1.ManifestWorkStatus{}); (err == nil) != want {
 			t.Errorf("the delta %s: %v", text, err)
 		}
 		for _, meta := range []object{{"creationTimestamp": at}, {"deletionTimestamp": at}, {"managedFields": []object{{"time": at}}}} {

@@ -105,7 +105,7 @@ func TestSpecDelta(t *testing.T) {
 		before, _ := json.Marshal(base)
 		got, err := d.Apply(base)
 		if err != nil {
-			t.Fatalf("run %d: %v\nbase  %s\ndelta %+v", i, err, before, d.Change)
+			t.Fatalf("run %d: %v\nbase  %s\ndelta %+v", i, err, before, d.Delta)
 		}
 		if diff := cmp.Diff(want, wire.Message(got)); diff != "" {
 			t.Fatalf("run %d: %s", i, diff)
@@ -116,28 +116,44 @@ func TestSpecDelta(t *testing.T) {
 	}
 }
 
-// One changed manifest of 500 costs that manifest, also if others move because of it.
+// Texts that repeat themselves, with characters of several bytes, are the same after they were sent as their difference.
+func TestDeltaOfRepetitions(t *testing.T) {
+	r := rand.New(rand.NewPCG(4, 6))
+	text := func() string {
+		var b strings.Builder
+		for range r.IntN(40) {
+			b.WriteString([]string{"a", "é", "ü\u2028", "😀", strings.Repeat("ab", 40), strings.Repeat("é", 33), "0123456789abcdef0123456789abcdef"}[r.IntN(7)])
+		}
+		return b.String()
+	}
+	for i := range 3000 {
+		base, next := &wire.Bundle{Manifests: manifests(text(), text())}, &wire.Bundle{Manifests: manifests(text(), text())}
+		d, _ := deltaOf(t, next, base)
+		if _, err := d.Apply(base); err != nil {
+			t.Fatalf("run %d: %v", i, err)
+		}
+	}
+}
+
+// A small change of 500 manifests costs itself, also if others move because of it.
 func TestSpecDeltaIsSmall(t *testing.T) {
 	values := make([]string, 500)
 	for i := range values {
 		values[i] = fmt.Sprintf("%d-%s", i, strings.Repeat("x", 800))
 	}
 	base := &wire.Bundle{Manifests: manifests(values...)}
-	size := len(dataOf(t, base))
 	for name, change := range map[string]func([]workv1.Manifest) []workv1.Manifest{
 		"nothing": func(list []workv1.Manifest) []workv1.Manifest { return list },
 		"one": func(list []workv1.Manifest) []workv1.Manifest {
 			return append(list[:250:250], append(manifests("y"), list[251:]...)...)
 		},
-		"one less": func(list []workv1.Manifest) []workv1.Manifest { return append(list[:250:250], list[251:]...) },
-		"one more": func(list []workv1.Manifest) []workv1.Manifest { return append(manifests("y"), list...) },
+		"one less":       func(list []workv1.Manifest) []workv1.Manifest { return append(list[:250:250], list[251:]...) },
+		"one more":       func(list []workv1.Manifest) []workv1.Manifest { return append(manifests("y"), list...) },
+		"first and last": func(list []workv1.Manifest) []workv1.Manifest { return append(list[499:], list[:499]...) },
 	} {
-		d, delta := deltaOf(t, &wire.Bundle{Manifests: change(base.Manifests)}, base)
-		if 200*delta > size {
-			t.Errorf("%s: %d bytes of %d, %d parts", name, delta, size, len(d.Change.Manifests))
-		}
-		if changed := d.Change.Changed(); changed > 1 {
-			t.Errorf("%s: %d manifests have changed", name, changed)
+		d, size := deltaOf(t, &wire.Bundle{Manifests: change(base.Manifests)}, base)
+		if size > 600 || d.NewBytes() > 150 {
+			t.Errorf("%s: %d bytes, %d of them new, %d parts", name, size, d.NewBytes(), len(d.Parts))
 		}
 	}
 }
@@ -146,38 +162,37 @@ func TestSpecDeltaIsSmall(t *testing.T) {
 func TestSpecDeltaRefused(t *testing.T) {
 	base, next := &wire.Bundle{Manifests: manifests("a", "b", "c")}, &wire.Bundle{Manifests: manifests("a", "changed", "c")}
 	valid, _ := deltaOf(t, next, base)
-	if _, err := valid.Apply(&wire.Bundle{Manifests: manifests("a", "b", "other")}); !errors.Is(err, wire.ErrOtherSpec) {
+	if _, err := valid.Apply(&wire.Bundle{Manifests: manifests("a", "b", "other")}); !errors.Is(err, wire.ErrOtherResult) {
 		t.Errorf("applied to another spec: %v", err)
 	}
-	bomb := make([]wire.ListPart, 1<<16)
+	size := len(dataOf(t, base))
+	bomb := make([]wire.DeltaPart, 1<<16)
 	for i := range bomb {
-		bomb[i] = wire.ListPart{Count: 3}
+		bomb[i] = wire.DeltaPart{Count: size}
 	}
 	for name, test := range map[string]struct {
-		parts []wire.ListPart
+		parts []wire.DeltaPart
 		want  string
 	}{
-		"beyond the end":   {[]wire.ListPart{{From: 2, Count: 2}}, "part 0 is 2 items from 2 of 3"},
-		"negative":         {[]wire.ListPart{{From: -1, Count: 1}}, "part 0 is 1 items from -1 of 3"},
-		"nothing":          {[]wire.ListPart{{Count: 1}, {}}, "part 1 is 0 items from 0 of 3"},
-		"overflow":         {[]wire.ListPart{{From: 1, Count: int(^uint(0) >> 1)}}, "of 3"},
-		"too large":        {bomb, "larger than 1048576 bytes"},
-		"another manifest": {[]wire.ListPart{{From: 0, Count: 3}}, "another content hash"},
+		"beyond the end": {[]wire.DeltaPart{{From: size - 1, Count: 2}}, fmt.Sprintf("part 0 is 2 bytes from %d of %d", size-1, size)},
+		"negative":       {[]wire.DeltaPart{{From: -1, Count: 1}}, "part 0 is 1 bytes from -1 of"},
+		"nothing":        {[]wire.DeltaPart{{Count: 1}, {}}, "part 1 is 0 bytes from 0 of"},
+		"overflow":       {[]wire.DeltaPart{{From: 1, Count: int(^uint(0) >> 1)}}, fmt.Sprint("of ", size)},
+		"too large":      {bomb, "larger than 1048576 bytes"},
+		"another spec":   {[]wire.DeltaPart{{From: 0, Count: size}}, "another hash"},
 	} {
 		d := *valid
-		d.Change.Manifests = test.parts
+		d.Parts = test.parts
 		if got, err := d.Apply(base); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %+v, %v, want %q", name, got, err, test.want)
 		}
 	}
-	options := *valid
-	options.Change.Executer = json.RawMessage(`"` + strings.Repeat("x", 1<<20) + `"`)
-	if _, err := options.Apply(base); err == nil || !strings.Contains(err.Error(), "larger than 1048576 bytes") {
-		t.Errorf("too large besides its manifests: %v", err)
-	}
 	large := &wire.Bundle{Manifests: manifests(strings.Repeat("x", 1<<20))}
 	if _, err := wire.NewSpecDelta(specOf(large), dataOf(t, large), dataOf(t, base)); err == nil || !strings.Contains(err.Error(), "too large for a delta") {
 		t.Errorf("a spec that is too large: %v", err)
+	}
+	if _, err := wire.NewSpecDelta(specOf(base), []byte("{\"manifests\":[\"\xff\"]}"), dataOf(t, base)); err == nil || !strings.Contains(err.Error(), "not UTF-8") {
+		t.Errorf("a spec that is not UTF-8: %v", err)
 	}
 }
 
@@ -188,14 +203,11 @@ func TestSpecDeltaNeeds(t *testing.T) {
 	for name, change := range map[string]func(*wire.SpecDelta){
 		"a base":         func(d *wire.SpecDelta) { d.Base = "" },
 		"a content hash": func(d *wire.SpecDelta) { d.Of.ContentHash = "" },
-		"manifests":      func(d *wire.SpecDelta) { d.Change.Manifests = nil },
+		"parts":          func(d *wire.SpecDelta) { d.Parts = nil },
 		"a uid":          func(d *wire.SpecDelta) { d.Of.UID = "" },
 		"an update":      func(d *wire.SpecDelta) { d.Of.Action = wire.Create },
 		"no deletion":    func(d *wire.SpecDelta) { d.Of.DeletionTimestamp = &now },
 		"no bundle":      func(d *wire.SpecDelta) { d.Of.Bundle = base },
-		"shallow items": func(d *wire.SpecDelta) {
-			d.Change.Manifests[0].Item = json.RawMessage(strings.Repeat(`{"a":`, 1000) + "1" + strings.Repeat("}", 1000))
-		},
 	} {
 		broken := *valid
 		change(&broken)
@@ -210,19 +222,18 @@ func TestSpecDeltaNeeds(t *testing.T) {
 func FuzzSpecDelta(f *testing.F) {
 	base := &wire.Bundle{Manifests: manifests("a", "b"), ManifestConfigs: []workv1.ManifestConfigOption{{}}}
 	d, _ := deltaOf(f, &wire.Bundle{Manifests: manifests("a", "c")}, base)
-	valid, err := json.Marshal(d.Change)
+	valid, err := json.Marshal(d.Parts)
 	if err != nil {
 		f.Fatal(err)
 	}
 	f.Add(valid, d.Of.ContentHash)
-	for _, change := range []string{`{}`, `{"manifests":[{"count":1}]}`, `{"manifests":[{"from":1,"count":2}]}`, `{"manifests":[{"item":null}]}`,
-		`{"manifests":[{"item":{}},{"count":2}],"executer":{"subject":{}}}`, `{"manifests":[{"item":1}],"manifestConfigs":[{"item":"a"}],"deleteOption":[]}`} {
-		f.Add([]byte(change), d.Of.ContentHash)
+	for _, parts := range []string{`[]`, `[{"count":1}]`, `[{"from":1,"count":2}]`, `[{"text":"{}"}]`, `[{"text":"{\"manifests\":[1]}"}]`} {
+		f.Add([]byte(parts), d.Of.ContentHash)
 	}
-	f.Fuzz(func(t *testing.T, change []byte, hash string) {
+	f.Fuzz(func(t *testing.T, parts []byte, hash string) {
 		received := &wire.SpecDelta{Of: d.Of}
 		received.Of.ContentHash = hash
-		if json.Unmarshal(change, &received.Change) != nil {
+		if json.Unmarshal(parts, &received.Parts) != nil {
 			t.Skip()
 		}
 		got, err := received.Apply(base)

@@ -56,8 +56,8 @@ type Times struct {
 	Ready metav1.MicroTime
 }
 
-// statusData is the data of a status event (docs/protocol.md, Data). What the hash of a status covers is in hash.go,
-// and what a delta of one has in statusdelta.go: a field of a status belongs in all three.
+// statusData is the data of a status event (docs/protocol.md, Data). What the hash of a status and deltas of one cover is
+// in hash.go: a field of a status belongs in both.
 type statusData struct {
 	Conditions     []metav1.Condition         `json:"conditions,omitempty"`
 	ResourceStatus []workv1.ManifestCondition `json:"resourceStatus,omitempty"`

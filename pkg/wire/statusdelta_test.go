@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -100,7 +99,7 @@ func TestStatusDelta(t *testing.T) {
 		before, _ := json.Marshal(base)
 		got, err := received.Apply(&base.Status)
 		if err != nil {
-			t.Fatalf("run %d: %v\nbase  %s\npatch %s", i, err, before, received.Patch)
+			t.Fatalf("run %d: %v\nbase  %s\nparts %+v", i, err, before, received.Parts)
 		}
 		if after, _ := json.Marshal(base); string(after) != string(before) {
 			t.Fatal("the base has changed")
@@ -124,7 +123,7 @@ func TestStatusDeltaOfAnotherBase(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := d.Apply(&other.Status); !errors.Is(err, wire.ErrOtherStatus) {
+	if got, err := d.Apply(&other.Status); !errors.Is(err, wire.ErrOtherResult) {
 		t.Errorf("applied to another status: %+v, %v", got, err)
 	}
 }
@@ -149,7 +148,7 @@ func TestStatusDeltaIsSmall(t *testing.T) {
 	if 100*len(delta.Data()) > len(full.Data()) {
 		t.Errorf("the delta has %d bytes, the status %d: %s", len(delta.Data()), len(full.Data()), delta.Data())
 	}
-	if want := `"patch":{"resourceStatus":{"250":{"statusFeedback":{"values":{"0":{"fieldValue":{"integer":2}}}}}}}`; !strings.Contains(string(delta.Data()), want) {
+	if d.NewBytes() != 1 || len(delta.Data()) > 200 {
 		t.Errorf("the delta is %s", delta.Data())
 	}
 }
@@ -161,10 +160,9 @@ func TestStatusDeltaNeeds(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, change := range map[string]func(*wire.StatusDelta){
-		"base":              func(d *wire.StatusDelta) { d.Base = "" },
-		"hash":              func(d *wire.StatusDelta) { d.Of.Hash = "" },
-		"patch":             func(d *wire.StatusDelta) { d.Patch = nil },
-		"a patch of fields": func(d *wire.StatusDelta) { d.Patch = json.RawMessage(`[]`) },
+		"base":  func(d *wire.StatusDelta) { d.Base = "" },
+		"hash":  func(d *wire.StatusDelta) { d.Of.Hash = "" },
+		"parts": func(d *wire.StatusDelta) { d.Parts = nil },
 	} {
 		broken := *d
 		change(&broken)
@@ -174,8 +172,7 @@ func TestStatusDeltaNeeds(t *testing.T) {
 	}
 }
 
-// FuzzStatusDelta: whatever patch arrives, the result is an error or a status with the hash that the
-// event promises.
+// FuzzStatusDelta: whatever parts arrive, the result is an error or a status of what agents report.
 func FuzzStatusDelta(f *testing.F) {
 	base := statusWith(f, wirekit.LargeStatus(2))
 	next := wirekit.LargeStatus(3)
@@ -184,19 +181,25 @@ func FuzzStatusDelta(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	f.Add([]byte(d.Patch), d.Of.Hash)
-	for _, patch := range []string{`{}`, `{"conditions":null}`, `{"conditions":[]}`, `{"conditions":{"-1":{}}}`, `{"conditions":{"9":{}}}`,
-		`{"resourceStatus":{"0":null}}`, `{"resourceStatus":{"0":{"statusFeedback":{"values":{"0":{"fieldValue":{"integer":1e400}}}}}}}`} {
-		f.Add([]byte(patch), base.Hash)
+	valid, err := json.Marshal(d.Parts)
+	if err != nil {
+		f.Fatal(err)
 	}
-	f.Fuzz(func(t *testing.T, patch []byte, hash string) {
-		received := &wire.StatusDelta{Of: wire.Status{UID: "u", Hash: hash}, Base: base.Hash, Patch: slices.Clone(patch)}
+	f.Add(valid, d.Of.Hash)
+	for _, parts := range []string{`[]`, `[{"count":1}]`, `[{"text":"{}"}]`, `[{"text":"{\"conditions\":[{\"type\":1e400}]}"}]`, `[{"count":9},{"text":"x"}]`} {
+		f.Add([]byte(parts), base.Hash)
+	}
+	f.Fuzz(func(t *testing.T, parts []byte, hash string) {
+		received := &wire.StatusDelta{Of: wire.Status{UID: "u", Hash: hash}, Delta: wire.Delta{Base: base.Hash}}
+		if json.Unmarshal(parts, &received.Parts) != nil {
+			t.Skip()
+		}
 		got, err := received.Apply(&base.Status)
 		if err != nil {
 			return
 		}
-		if sum, err := wire.StatusHash(&got.Status); err != nil || sum != hash {
-			t.Fatalf("the result has hash %s, %v, want %s", sum, err, hash)
+		if got.Status.Delivery != nil {
+			t.Fatal("an agent reports a delivery")
 		}
 	})
 }

@@ -76,7 +76,7 @@ var eventTypes = []string{
 	manifestBundles + "status.create_request", manifestBundles + "status.update_request", manifestBundles + "status.delete_request",
 	manifestBundles + "status.resync_request", manifestBundles + "status.resync_response",
 	"dev.workwire.v1alpha1.agents.status.update_request", "dev.workwire.v1alpha1.digests.status.update_request",
-	"dev.workwire.v1alpha1.statusdeltas.status.update_request", "dev.workwire.v1alpha1.specdeltas.spec.update_request",
+	"dev.workwire.v1alpha1.deltas.status.update_request", "dev.workwire.v1alpha1.deltas.spec.update_request",
 	"dev.workwire.v1alpha1.sources.spec.update_request", "dev.workwire.v1alpha1.dryruns.spec.create_request",
 	"dev.workwire.v1alpha1.dryruns.status.create_request",
 }
@@ -115,7 +115,7 @@ func (g *generator) event() cloudevents.Event {
 	}
 	for range g.IntN(3) {
 		x[pick(g, "accepts", "logtracing", "traceparent", "tracestate", "receivedtime", "appliedtime", "readytime", "signature", "expirytime", "extra")] =
-			pick(g, "zstd,statusdeltas,specdeltas", "{}", "2026-01-01T00:00:00Z", "v1:0000000000000000:1:AAAA", g.text())
+			pick(g, "zstd,deltas", "{}", "2026-01-01T00:00:00Z", "v1:0000000000000000:1:AAAA", g.text())
 	}
 	for name, value := range x {
 		if value == "" || g.rarely(60) {
@@ -197,12 +197,9 @@ func (g *generator) json(kind string) string {
 	case strings.Contains(kind, ".digests."):
 		digest := func() string { return quoted(mostly(g, fmt.Sprintf("%016x", g.Uint64()), "", "x", g.text())) }
 		return fmt.Sprintf(`{"works":%s,"contents":%s}`, g.list(digest), g.list(digest))
-	case strings.Contains(kind, ".statusdeltas."):
-		return fmt.Sprintf(`{"base":%s,"patch":%s}`, quoted(pick(g, g.hashes...)), mostly(g, fmt.Sprintf(`{"conditions":{"%d":%s}}`, g.IntN(3), g.condition()),
-			`null`, `[]`, `{"conditions":{"-1":{}}}`, `{"conditions":{"1000000000":{}}}`, `{"resourceStatus":{"99999999":{}}}`))
-	case strings.Contains(kind, ".specdeltas."):
-		return fmt.Sprintf(`{"base":%s,"manifests":%s}`, quoted(pick(g, g.hashes...)), g.list(func() string {
-			return mostly(g, `{"item":`+g.manifest()+`}`, fmt.Sprintf(`{"from":%d,"count":%d}`, g.IntN(5)-1, pick(g, 0, 1, -1, 1<<40)))
+	case strings.Contains(kind, ".deltas."):
+		return fmt.Sprintf(`{"base":%s,"parts":%s}`, quoted(pick(g, g.hashes...)), g.list(func() string {
+			return mostly(g, `{"text":`+quoted(pick(g, g.manifest(), g.condition(), g.text()))+`}`, fmt.Sprintf(`{"from":%d,"count":%d}`, g.IntN(5)-1, pick(g, 0, 1, -1, 1<<40)))
 		}))
 	case strings.Contains(kind, ".sources."):
 		return fmt.Sprintf(`{"instance":%s,"program":%s,"heard":%s}`, quoted(g.text()), quoted(g.text()), g.list(func() string { return quoted(g.text()) }))

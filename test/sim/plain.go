@@ -15,7 +15,7 @@ import (
 // accepts has the names of the data types of deltas, and more.
 var (
 	signedAdditions   = []string{"authoritative", "contenthash", "session", "sourceidentity", "appliedtime", "readytime", "receivedtime"}
-	unsignedAdditions = []string{"accepts", "zstd", "specdeltas", "statusdeltas", "digests", "agents", "sources", "dryruns"}
+	unsignedAdditions = []string{"accepts", "zstd", "deltas", "digests", "agents", "sources", "dryruns"}
 )
 
 // release is a version of a program: the additions that it does not know. nil: it knows all.

@@ -70,7 +70,7 @@ func (u *undone) started(cluster string) {
 
 // said follows what the agent of a cluster says of works: one that it deletes is that until it is deleted.
 func (u *undone) said(cluster string, e cloudevents.Event) {
-	if kind, err := wire.ParseEventType(e.Type()); err != nil || kind.Data != wire.ManifestBundles && kind.Data != wire.StatusDeltas {
+	if kind, err := wire.ParseEventType(e.Type()); err != nil || kind.Data != wire.ManifestBundles && kind.Data != wire.Deltas {
 		return
 	}
 	m, err := wire.Decode(e)

@@ -113,7 +113,7 @@ func (e *Event) describe(message wire.Message) {
 		e.Summary = fmt.Sprintf("%s, %s", m.Action, cli.Plural(len(m.Bundle.Manifests), "manifest", "manifests"))
 	case *wire.SpecDelta:
 		e.Kind, e.Work, e.UID, e.Generation = "spec", m.Of.Meta.Name, string(m.Of.UID), int64(m.Of.Generation)
-		e.Summary = cli.Plural(m.Change.Changed(), "manifest has", "manifests have") + " changed since the spec before"
+		e.Summary = cli.Plural(m.NewBytes(), "byte is", "bytes are") + " new since the spec before"
 	case *wire.Status:
 		e.Kind, e.Work, e.UID, e.Generation = "status", m.Meta.Name, string(m.UID), int64(m.Generation)
 		var conditions []string
@@ -127,7 +127,7 @@ func (e *Event) describe(message wire.Message) {
 		e.Summary = strings.Join(conditions, ", ")
 	case *wire.StatusDelta:
 		e.Kind, e.Work, e.UID, e.Generation = "status", m.Of.Meta.Name, string(m.Of.UID), int64(m.Of.Generation)
-		e.Summary = cli.Plural(len(m.Patch), "byte", "bytes") + " of changes since the status before"
+		e.Summary = cli.Plural(m.NewBytes(), "byte is", "bytes are") + " new since the status before"
 	case *wire.SpecResync:
 		e.Kind, e.Summary = "spec-resync", fmt.Sprintf("asks for specs, lists %d", len(m.Versions))
 	case *wire.StatusResync:

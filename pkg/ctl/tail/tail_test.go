@@ -125,8 +125,8 @@ func TestForms(t *testing.T) {
 	event, err = wire.Encode(delta, time.Now())
 	kit.NoError(t, err)
 	shown = tail.Decode(received(event), time.Now(), tail.FullPayload)
-	if shown.Kind != "status" || shown.Work != "web" || shown.Generation != 3 || !strings.HasSuffix(shown.Summary, "bytes of changes since the status before") ||
-		!strings.Contains(string(shown.Data), `"message":"changed"`) {
+	if shown.Kind != "status" || shown.Work != "web" || shown.Generation != 3 || shown.Summary != "7 bytes are new since the status before" ||
+		!strings.Contains(string(shown.Data), `"text":"changed"`) {
 		t.Errorf("a delta: %+v", shown)
 	}
 }

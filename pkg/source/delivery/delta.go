@@ -65,7 +65,7 @@ func (r *recentStatuses) get(k workKey, hash string) *workv1.ManifestWorkStatus 
 }
 
 // resolveDelta returns the whole status of d. If it cannot, it asks the agent for it and returns false
-// (docs/protocol.md, Status deltas).
+// (docs/protocol.md, Deltas).
 func (e *Engine) resolveDelta(from sender, d *wire.StatusDelta) (*wire.Status, bool) {
 	s := d.Of
 	stored, has := e.config.Works.Get(s.UID)

@@ -56,7 +56,7 @@ func (r *reporter) receive(what string, m wire.Message, stored workv1.ManifestWo
 	}
 	n := 0
 	for _, ask := range r.tap.asks() {
-		if len(ask.Hashes) != 1 || ask.Hashes[0] != (wire.StatusVersion{UID: r.uid, Hash: wire.NoStatus}) || !ask.Reply || ask.Accepts != wire.AcceptedBySources {
+		if len(ask.Hashes) != 1 || ask.Hashes[0] != (wire.StatusVersion{UID: r.uid, Hash: wire.NoStatus}) || !ask.Reply || ask.Accepts != wire.Accepted {
 			r.t.Errorf("%s: asked %+v", what, ask)
 		}
 		n++
@@ -90,10 +90,10 @@ func TestStatusDeltas(t *testing.T) {
 		r.receive("the answer", r.whole(version(9)), version(9), 0)
 
 		forged := r.delta(version(9), version(10))
-		forged.Patch = []byte(`{"resourceStatus":{"7":null}}`)
-		r.receive("a delta with a gap", forged, version(9), 1)
-		forged.Patch = []byte(`{"conditions":{"0":{"status":"False"}}}`)
-		r.receive("a delta whose hash is that of another status", forged, version(9), 1)
+		forged.Parts = []wire.DeltaPart{{Count: 1}}
+		r.receive("a delta of something else", forged, version(9), 1)
+		forged.Parts = []wire.DeltaPart{{Text: "{}"}}
+		r.receive("a delta of nothing", forged, version(9), 1)
 		if n := b.metric("workwire_source_received_total", "message=status", "verdict=unknown_base"); n != 3 {
 			t.Errorf("%v deltas of unknown bases, want 3", n)
 		}
@@ -150,7 +150,7 @@ func TestSourceSaysThatItTakesDeltas(t *testing.T) {
 	withHarness(t, delivery.Config{}, func(b *harness) {
 		uid := b.store.put(newWork("cluster1", "web")).UID
 		b.start()
-		if specs := b.published(uid, 1); specs[0].Accepts != wire.AcceptedBySources {
+		if specs := b.published(uid, 1); specs[0].Accepts != wire.Accepted {
 			t.Error("the spec does not say so")
 		}
 		asks := b.tap.asks()
@@ -158,7 +158,7 @@ func TestSourceSaysThatItTakesDeltas(t *testing.T) {
 			t.Fatal("the source has not asked for statuses")
 		}
 		for _, ask := range asks {
-			if ask.Accepts != wire.AcceptedBySources {
+			if ask.Accepts != wire.Accepted {
 				t.Errorf("a question does not say so: %+v", ask)
 			}
 		}

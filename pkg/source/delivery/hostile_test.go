@@ -89,8 +89,8 @@ func TestHostileCluster(t *testing.T) {
 					return fmt.Sprintf(`{"resourceMeta":{"ordinal":%d,"name":"%s"},"conditions":[]}`, i, long)
 				}, "]}")
 		}},
-		"deltas without a base": {"dev.workwire.v1alpha1.statusdeltas.status.update_request", func(n int) string {
-			return fmt.Sprintf(`{"base":"b","patch":{"conditions":{"0":{"message":"%s%d"}}}}`, strings.Repeat("a", 30_000), n)
+		"deltas without a base": {"dev.workwire.v1alpha1.deltas.status.update_request", func(n int) string {
+			return fmt.Sprintf(`{"base":"b","parts":[{"text":"%s%d"}]}`, strings.Repeat("a", 30_000), n)
 		}},
 	} {
 		t.Run(strings.ReplaceAll(name, " ", "-"), func(t *testing.T) {
@@ -100,7 +100,7 @@ func TestHostileCluster(t *testing.T) {
 				b.store.put(newWork("hostile", "w"))
 				synctest.Wait()
 				send := func(n int, text string) { b.hears(c.eventType, n, text) }
-				send(0, `{"base":"b","patch":{},"resourceVersions":[]}`)
+				send(0, `{"base":"b","parts":[{}],"resourceVersions":[]}`)
 				synctest.Wait()
 				before := liveHeap()
 				most := int64(0)
@@ -155,7 +155,7 @@ func TestDeltasOfLargeStatus(t *testing.T) {
 		b.store.put(work)
 		synctest.Wait()
 		for range 100 {
-			b.send("hostile", &wire.StatusDelta{Base: hash, Patch: []byte(`{"x":1}`), Of: wire.Status{
+			b.send("hostile", &wire.StatusDelta{Delta: wire.Delta{Base: hash, Parts: []wire.DeltaPart{{Count: 1}}}, Of: wire.Status{
 				UID: work.UID, Generation: 1, Source: "hub1", Cluster: "hostile", Agent: "a", Action: wire.Update, Sequence: 1, Hash: "of another one",
 			}})
 		}

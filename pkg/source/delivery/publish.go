@@ -119,7 +119,7 @@ func (e *Engine) publish(ctx context.Context, a *attempt) {
 	}
 	published.topic, _ = e.topics.Specs(before.key.cluster) // publishSpec fails if there is none
 	e.report(published)
-	p.spec.SourceIdentity, p.spec.Accepts = e.identityFor(before.key.cluster), wire.AcceptedBySources
+	p.spec.SourceIdentity, p.spec.Accepts = e.identityFor(before.key.cluster), wire.Accepted
 	if !p.spec.IsDeletion() {
 		p.spec.Meta.Annotations = withDefaults(p.spec.Meta.Annotations, e.config.Annotations)
 		p.spec.Bundle = wire.NewBundle(&e.config.Works.Content(work).Spec)

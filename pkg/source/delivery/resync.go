@@ -219,7 +219,7 @@ func noStatus() []wire.StatusVersion {
 // statusResync returns a request of this source for the statuses of a cluster, empty for all, that lists
 // hashes.
 func (e *Engine) statusResync(cluster wire.ClusterName, hashes ...wire.StatusVersion) *wire.StatusResync {
-	return &wire.StatusResync{Source: e.config.Source, SourceIdentity: e.identityFor(cluster), Accepts: wire.AcceptedBySources, Cluster: cluster, Hashes: hashes}
+	return &wire.StatusResync{Source: e.config.Source, SourceIdentity: e.identityFor(cluster), Accepts: wire.Accepted, Cluster: cluster, Hashes: hashes}
 }
 
 // identityFor returns what a cluster, empty for all, is told as the identity of the source; empty for none.

@@ -67,7 +67,7 @@ func (p *publishedContents) get(hash string) []byte {
 // if that is known, the agent of the cluster reads deltas, and it has less than half of the size.
 func (e *Engine) smaller(spec *wire.Spec, base string, whole cloudevents.Event) (event cloudevents.Event, delta bool) {
 	data := whole.Data()
-	if base == "" || len(data) < minSpecDelta || !e.agentAccepts(spec.Cluster).SpecDeltas {
+	if base == "" || len(data) < minSpecDelta || !e.agentAccepts(spec.Cluster).Deltas {
 		return whole, false
 	}
 	before := e.contents.get(base)

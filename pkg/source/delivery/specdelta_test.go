@@ -111,10 +111,10 @@ func TestSpecDeltas(t *testing.T) {
 		d.sends("the first", func() { b.store.put(largeWork(10)) }, false)
 		d.says(wire.Accepts{Zstd: true})
 		d.change("an agent that does not read deltas", d.edit, false)
-		d.says(wire.AcceptedByAgents)
+		d.says(wire.Accepted)
 		d.change("one that does", d.edit, true)
 		d.change("its base is not confirmed", d.edit, true)
-		d.says(wire.AcceptedByAgents)
+		d.says(wire.Accepted)
 		d.change("a label", func(w *workv1.ManifestWork) { w.Labels = map[string]string{"a": "b"} }, true)
 		d.change("a manifest less", func(w *workv1.ManifestWork) {
 			w.Generation++
@@ -130,12 +130,12 @@ func TestSpecDeltas(t *testing.T) {
 			t.Errorf("%v deltas were counted, want 4", n)
 		}
 
-		d.says(wire.AcceptedByAgents)
+		d.says(wire.Accepted)
 		d.sends("the agent has lost what was sent whole", d.lacks, false)
 		d.change("after that", d.edit, true)
 		d.sends("the agent could not use the delta", d.lacks, false)
 		d.change("soon after", d.edit, false)
-		d.says(wire.AcceptedByAgents)
+		d.says(wire.Accepted)
 		time.Sleep(10 * time.Minute)
 		d.change("ten minutes later", d.edit, true)
 		d.says(wire.Accepts{})
@@ -151,12 +151,12 @@ func TestRepeatedSpecIsNoDelta(t *testing.T) {
 		d := &editor{reporter: &reporter{harness: b}}
 		d.uid = largeWork(10).UID
 		d.sends("the first", func() { b.store.put(largeWork(10)) }, false)
-		d.says(wire.AcceptedByAgents)
+		d.says(wire.Accepted)
 		d.change("a change", d.edit, true)
 		d.sends("no status comes", func() {
 			time.Sleep(5 * time.Minute)
 			old := d.whole(version(1))
-			old.Generation, old.Accepts = 1, wire.AcceptedByAgents
+			old.Generation, old.Accepts = 1, wire.Accepted
 			b.send("cluster1", old)
 			time.Sleep(2 * time.Minute)
 		}, false)
@@ -170,7 +170,7 @@ func TestSmallSpecIsNoDelta(t *testing.T) {
 		d := &editor{reporter: &reporter{harness: b}}
 		d.uid = newWork("cluster1", "web").UID
 		d.sends("the first", func() { b.store.put(newWork("cluster1", "web")) }, false)
-		d.says(wire.AcceptedByAgents)
+		d.says(wire.Accepted)
 		d.change("a change", bump, false)
 	})
 }

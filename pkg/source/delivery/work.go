@@ -217,7 +217,7 @@ func (w *workRecord) specLast() bool {
 const wholeFor = 10 * time.Minute
 
 // specBase returns the content hash of the spec that the agent of w has as far as the source knows, if
-// p may be sent as its difference from that one (docs/protocol.md, Spec deltas); else it is empty.
+// p may be sent as its difference from that one (docs/protocol.md, Deltas); else it is empty.
 func (w *workRecord) specBase(p plan, now time.Time) string {
 	known := w.content()
 	switch {

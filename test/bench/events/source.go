@@ -154,7 +154,7 @@ func (s *Source) Publish(ctx context.Context, specs []*wire.Spec, met func(*wire
 	s.mu.Lock()
 	accepts := wire.Accepts{}
 	if s.large != nil {
-		accepts = wire.AcceptedBySources
+		accepts = wire.Accepted
 	}
 	s.mu.Unlock()
 	for i, spec := range specs {
@@ -184,7 +184,7 @@ func (s *Source) PublishDelta(ctx context.Context, spec, before *wire.Spec, met 
 	if err != nil {
 		return Took{}, err
 	}
-	spec.Accepts = wire.AcceptedBySources
+	spec.Accepts = wire.Accepted
 	delta, err := wire.NewSpecDelta(spec, data, base)
 	if err != nil {
 		return Took{}, err

@@ -279,7 +279,7 @@ func (c *core) next(now time.Time) (a *attempt, idle bool, again time.Time) {
 	a.accepts = c.accepts[w.key.Source]
 	if w.resync {
 		a.action, w.resync = wire.ResyncResponse, false
-	} else if a.accepts.StatusDeltas {
+	} else if a.accepts.Deltas {
 		a.base, a.baseHash = w.deltaBase(now)
 	}
 	w.based = a.base != ""

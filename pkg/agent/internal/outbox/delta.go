@@ -68,11 +68,12 @@ func (o *Outbox) encodeEvent(a *attempt, message *wire.Status) (cloudevents.Even
 	if err != nil {
 		return full, err
 	}
-	if 2*len(d.Patch) > len(full.Data()) {
-		return full, nil
+	event, err := wire.Encode(d, o.config.Now())
+	if err != nil || 2*len(event.Data()) > len(full.Data()) {
+		return full, err
 	}
 	a.delta = true
-	return wire.Encode(d, o.config.Now())
+	return event, nil
 }
 
 // removing reports whether the work is being deleted, or is, or its deletion is held: what depends on

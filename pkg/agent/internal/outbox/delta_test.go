@@ -55,7 +55,7 @@ func TestDeltas(t *testing.T) {
 		set(1)
 		set(2)
 		r.tookValues(t, "the source has not said that it takes them", 0, 1, 2)
-		r.Accepts("hub", wire.Accepts{StatusDeltas: true})
+		r.Accepts("hub", wire.Accepts{Deltas: true})
 		r.Accepts("foe", wire.Accepts{})
 		set(3)
 		set(4)
@@ -83,7 +83,7 @@ func TestDeltas(t *testing.T) {
 		set(10)
 		r.Connected("another")
 		r.tookValues(t, "on a new connection", 0, 10)
-		r.Accepts("hub", wire.Accepts{StatusDeltas: true})
+		r.Accepts("hub", wire.Accepts{Deltas: true})
 		set(11)
 		r.tookValues(t, "and when the source was heard", 1, 11)
 		r.Accepts("hub", wire.Accepts{})
@@ -97,7 +97,7 @@ func TestDeltaIsFromWhatWasAcknowledged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan error)
 		r := start(t, &broker{answer: func(int, *wire.Status) error { return <-release }})
-		r.Accepts("hub", wire.Accepts{StatusDeltas: true})
+		r.Accepts("hub", wire.Accepts{Deltas: true})
 		set := func(n int64) { r.Set(key("a"), feedback(n)); synctest.Wait() }
 		answer := func(err error) { release <- err; synctest.Wait() }
 		set(1)
@@ -122,7 +122,7 @@ func TestDeltaIsNoAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan error)
 		r := start(t, &broker{answer: func(int, *wire.Status) error { return <-release }})
-		r.Accepts("hub", wire.Accepts{StatusDeltas: true})
+		r.Accepts("hub", wire.Accepts{Deltas: true})
 		set := func(n int64) { r.Set(key("a"), feedback(n)); synctest.Wait() }
 		for n := range int64(2) {
 			set(n + 1)
@@ -142,7 +142,7 @@ func TestDeltaIsNoAnswer(t *testing.T) {
 func TestNoDelta(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t, &broker{})
-		r.Accepts("hub", wire.Accepts{StatusDeltas: true})
+		r.Accepts("hub", wire.Accepts{Deltas: true})
 		r.Set(key("small"), status(1, "up"))
 		synctest.Wait()
 		r.Set(key("small"), status(1, "down"))
@@ -186,7 +186,7 @@ func TestCompressedStatuses(t *testing.T) {
 			t.Error("it is compressed")
 		}
 		plain := r.Stats().Bytes
-		r.Accepts("hub", wire.AcceptedBySources)
+		r.Accepts("hub", wire.Accepted)
 		r.Resync(&wire.StatusResync{Source: "hub"})
 		r.tookValues(t, "one that has", 0, 1)
 		if compressed := r.Stats().Bytes - plain; r.broker.zstd != 1 || compressed*4 > plain {

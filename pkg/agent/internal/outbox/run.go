@@ -173,7 +173,7 @@ func (o *Outbox) send(ctx context.Context, a *attempt) error {
 		Status:     last.Status,
 		Trace:      last.Trace,
 		Times:      a.last.times,
-		Accepts:    wire.AcceptedByAgents,
+		Accepts:    wire.Accepted,
 	}
 	if a.form != whole || oversized(&message.Meta) {
 		message.Meta = minimalMeta(message.Meta)

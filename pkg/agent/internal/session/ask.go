@@ -112,7 +112,7 @@ func (s *Session) do(ctx context.Context, action questions.Action) {
 // send publishes a question. What fails without a connection is made up for by the next connection.
 func (s *Session) send(ctx context.Context, ask questions.Ask) {
 	source := ask.Source
-	request := &wire.SpecResync{Agent: s.config.ClientID, Cluster: s.config.Cluster, Source: source, Accepts: wire.AcceptedByAgents}
+	request := &wire.SpecResync{Agent: s.config.ClientID, Cluster: s.config.Cluster, Source: source, Accepts: wire.Accepted}
 	if ask.Expiry > 0 {
 		request.Expires = time.Now().Add(ask.Expiry)
 	}

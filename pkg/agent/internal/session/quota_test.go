@@ -45,7 +45,7 @@ func TestDeltasOfLargeSpec(t *testing.T) {
 	spec := &wire.Spec{UID: "u", Generation: 1, Source: "s", SourceIdentity: "i", Cluster: "c", Action: wire.Create, Meta: metav1.ObjectMeta{Name: "w", Generation: 1}}
 	spec.Bundle = &wire.Bundle{Manifests: []workv1.Manifest{{}}}
 	spec.Bundle.Manifests[0].Raw = []byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"data":{"a":"` + strings.Repeat("a", megabyte/4) + `"}}`)
-	d := &wire.SpecDelta{Of: *spec, Base: wire.ContentHashOf(receive(spec)), Change: wire.BundleChange{Manifests: []wire.ListPart{{Count: 1}}}}
+	d := &wire.SpecDelta{Of: *spec, Delta: wire.Delta{Base: wire.ContentHashOf(receive(spec)), Parts: []wire.DeltaPart{{Count: 1}}}}
 	d.Of.Action, d.Of.Bundle, d.Of.Generation, d.Of.ContentHash = wire.Update, nil, 2, strings.Repeat("0", 64)
 	for range 100 {
 		receive(d)
