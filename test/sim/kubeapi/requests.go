@@ -18,7 +18,9 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 )
 
@@ -161,7 +163,12 @@ func (s *Server) create(r *http.Request, t target, o *Object, webhook webhooks) 
 		o.SetName(o.GetGenerateName() + string(uuid.NewUUID())[:5])
 	}
 	if o.GetName() == "" {
-		return nil, apierrors.NewBadRequest("the object has no name")
+		return nil, invalid(t.kind, o, "metadata.name", "name or generateName is required")
+	}
+	if o.GetResourceVersion() != "" {
+		return nil, &apierrors.StatusError{ErrStatus: metav1.Status{
+			Status: metav1.StatusFailure, Code: http.StatusInternalServerError, Message: "resourceVersion should not be set on objects to be created",
+		}}
 	}
 	k := key{t.kind.GroupResource(), t.namespace, o.GetName()}
 	if _, exists := s.store.objects[k]; exists {
@@ -201,6 +208,9 @@ func (s *Server) write(r *http.Request, t target, k key, body []byte, webhook we
 		return nil, apierrors.NewConflict(k.resource, k.name, errors.New("the object has been modified; please apply your changes to the latest version and try again"))
 	}
 	if uid := given.GetUID(); uid != "" && uid != before.GetUID() {
+		if r.Method == http.MethodPatch {
+			return nil, invalid(t.kind, given, "metadata.uid", "field is immutable")
+		}
 		return nil, apierrors.NewConflict(k.resource, k.name, fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", uid, before.GetUID()))
 	}
 	after := before.DeepCopy()
@@ -208,6 +218,9 @@ func (s *Server) write(r *http.Request, t target, k key, body []byte, webhook we
 		setField(after, "status", given.Object["status"])
 	} else {
 		after = s.updated(r, t.kind, before, merged(t.kind, before, given))
+		if added := sets.New(after.GetFinalizers()...).Delete(before.GetFinalizers()...); before.GetDeletionTimestamp() != nil && len(added) > 0 {
+			return nil, invalid(t.kind, after, "metadata.finalizers", fmt.Sprintf("no new finalizers can be added if the object is being deleted, found new finalizers %v", sets.List(added)))
+		}
 		if failure := webhook.admit(t.kind, after); failure != nil {
 			return nil, failure
 		}
@@ -221,6 +234,11 @@ func (s *Server) write(r *http.Request, t target, k key, body []byte, webhook we
 	}
 	s.put(userOf(r), t.kind, k, after)
 	return cmp.Or(s.store.objects[k], after), nil // the garbage collector may have removed it
+}
+
+// invalid is the answer to an object of which a field cannot be so.
+func invalid(kind Kind, o *Object, path, why string) *apierrors.StatusError {
+	return apierrors.NewInvalid(kind.GroupVersion().WithKind(kind.Kind).GroupKind(), o.GetName(), field.ErrorList{{Type: field.ErrorTypeInvalid, Field: path, Detail: why}})
 }
 
 // desired returns the object that a request asks for.

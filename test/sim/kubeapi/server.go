@@ -6,7 +6,7 @@
 //
 // It has resource versions, generations, finalizers, owners and their garbage collection, status subresources, JSON and
 // merge patches, lists, watches with history, and server-side apply of ConfigMaps. It has no authorization, no schemas
-// and no defaults: what needs these is shown on a real API server.
+// and no defaults: what needs these is shown on a real API server. Its tests send the same requests to one.
 //
 // [Faults] are what goes wrong on the way to it.
 package kubeapi
