@@ -289,3 +289,49 @@ func TestOrphanOfAnAgentKilledWhileItDeletes(t *testing.T) {
 	raw.reported("uid-1", 0, workv1.WorkDeleted)
 	w.orphaned("a")
 }
+
+// TestDeletingIsReportedOnceItIsNotedWhatStays: a source does not send the last spec again once an agent has reported Deleting. So one that cannot
+// write down what stays does not report it, and if it is killed then, it deletes by the spec that it is sent again.
+func TestDeletingIsReportedOnceItIsNotedWhatStays(t *testing.T) {
+	w := newWorld(t)
+	raw := w.rawSource("hub1")
+	raw.send(raw.spec("web", "uid-1", 1, configMap("a", "1")), nil)
+	raw.reported("uid-1", 1, workv1.WorkApplied)
+	amw := w.names("web", "a").Name
+	tried, goOn := make(chan struct{}, 100), make(chan struct{}, 1)
+	raw.requests.Fail(func(r kit.Request) error {
+		if r.Name != amw && r.Name != "a" || r.Verb == "get" {
+			return nil
+		}
+		if r.Resource != "appliedmanifestworks/status" {
+			tried <- struct{}{}
+			<-goOn
+		}
+		return errors.New("nobody may write it")
+	})
+	keeps := raw.spec("web", "uid-1", 2, configMap("a", "1"))
+	keeps.Bundle.DeleteOption = orphan()
+	raw.send(keeps, nil)
+	kit.Receive(t, "the object is to be released", tried)
+	raw.delete("uid-1", 3)
+	raw.send(raw.spec("later", "uid-2", 1, configMap("b", "1")), nil)
+	raw.reported("uid-2", 1, workv1.WorkApplied) // so the agent holds the deletion
+	goOn <- struct{}{}
+	kit.Receive(t, "what stays is to be noted", tried)
+	raw.send(raw.spec("last", "uid-3", 1, configMap("c", "1")), nil)
+	raw.reported("uid-3", 1, workv1.WorkApplied) // after all that was reported before
+	for _, message := range raw.peer.Received() {
+		if s, ok := message.(*wire.Status); ok && s.UID == "uid-1" && s.Meta.DeletionTimestamp != nil {
+			t.Errorf("the agent has reported: %+v", s.Status.Conditions)
+		}
+	}
+	close(goOn)
+	raw.stop()
+	raw.requests.Fail(nil)
+	raw.agent()
+	wirekit.Next(raw, raw.peer, "the agent asks for specs", func(*wire.SpecResync) bool { return true })
+	raw.send(keeps, nil)
+	raw.delete("uid-1", 3)
+	raw.reported("uid-1", 3, workv1.WorkDeleted)
+	w.orphaned("a")
+}

@@ -124,23 +124,28 @@ func waits(work *workv1.ManifestWork) bool {
 // the agent deletes by the deleteOption in it. (The deletion increments the generation.) It returns
 // the zero revision if the agent has no spec of the work, has the last one, or has deleted the
 // work; and if the last one cannot be published, unless it keeps objects that the agent may hold. An agent
-// that sent a resync request may have missed earlier publishes: then only what it confirmed counts.
+// that sent a resync request may have missed earlier publishes: then only what it confirmed counts. One that knows the work from its
+// AppliedManifestWork alone has lost what it had reported before.
 func undeliveredSpec(a *workRecord, work *workv1.ManifestWork) revision {
 	if work.DeletionTimestamp == nil {
 		return revision{}
 	}
-	agentHas := max(a.confirmed, confirmedBy(work))
+	had, starts := max(a.confirmed, confirmedBy(work)), a.startsDeletion(work)
+	agentHas := had
+	if a.recorded && !starts {
+		agentHas = a.confirmed
+	}
 	if a.intent < missed {
 		agentHas = max(agentHas, a.published.generation)
 	}
+	hasSome := max(had, agentHas) > 0 || a.recorded && keepsObjects(work) && !starts
 	last := revisionOf(work)
 	last.generation--
-	hasSome := agentHas > 0 || a.recorded && keepsObjects(work) && !a.startsDeletion(work)
 	if a.said == saidDeleted || !hasSome || agentHas >= last.generation {
 		return revision{}
 	}
 	last.deleting = false
-	if a.refused != nil && a.refused.revision == last && (!keepsObjects(work) || a.startsDeletion(work) || a.refused.nothingHeld()) {
+	if a.refused != nil && a.refused.revision == last && (!keepsObjects(work) || starts || a.refused.nothingHeld()) {
 		return revision{}
 	}
 	return last

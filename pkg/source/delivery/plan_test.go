@@ -107,6 +107,8 @@ func TestPlanPublish(t *testing.T) {
 		{name: "refused all the time, and deleted after a restart", work: keeping(deleting(refusedAt(testWork("w", 5), 4, 0))), action: wire.Delete},
 		{name: "deleted, keeps objects, and the agent has some spec of it", state: workRecord{intent: reply, recorded: true},
 			work: keeping(deleting(testWork("w", 5))), action: wire.ResyncResponse, generation: 4},
+		{name: "the same, and its status is of the last one, which it has lost", state: workRecord{intent: reply, recorded: true},
+			work: keeping(deleting(appliedAt(testWork("w", 5), 4, workv1.ReasonAppliedManifestWorkFailed))), action: wire.ResyncResponse, generation: 4},
 		{name: "the same, and the agent deletes it", state: workRecord{intent: reply, recorded: true, said: saidDeleting},
 			work: keeping(deleting(testWork("w", 5))), action: wire.ResyncResponse},
 		{name: "the same, and it keeps none", state: workRecord{intent: reply, recorded: true}, work: deleting(testWork("w", 5)), action: wire.ResyncResponse},

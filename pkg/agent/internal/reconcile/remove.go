@@ -20,10 +20,10 @@ import (
 	"github.com/workwire/workwire/pkg/security/audit"
 )
 
-// remove removes a deleted work from the cluster. It reports Deleting, deletes the
-// AppliedManifestWork, removes the objects that it names, and takes its finalizer off. When nothing
-// is left it reports Deleted, the last status of the work. An object with a finalizer of its own
-// keeps the AppliedManifestWork, the work, and the objects of lower waves.
+// remove removes a deleted work from the cluster. It deletes the AppliedManifestWork, reports Deleting, removes the objects that
+// it names, and takes its finalizer off. When nothing is left it reports Deleted, the last status of the work. An object with a
+// finalizer of its own keeps the AppliedManifestWork, the work, and the objects of lower waves. Deleting is not reported before:
+// the source does not send the last spec again then, and an agent that starts again has to find in the cluster what stays.
 func (r *Reconciler) remove(ctx context.Context, s subject) (time.Duration, error) {
 	r.Table.await(s.entry, nil)
 	r.Table.depend(s.entry, nil)
@@ -34,11 +34,11 @@ func (r *Reconciler) remove(ctx context.Context, s subject) (time.Duration, erro
 		if amw.DeletionTimestamp == nil {
 			s.entry.history.lastRemovalsOf = "" // it may be restored, with its objects
 		}
-		recheck := r.reportRemoving(ctx, s, amw)
 		deleting, err := r.delete(ctx, s, amw)
 		if err != nil && !apierrors.IsNotFound(err) {
 			return 0, err
 		}
+		recheck := r.reportRemoving(ctx, s, amw)
 		if deleting != nil {
 			after, done, err := r.removeResources(ctx, s.logger, s.entry, deleting, &s.work.Spec)
 			recheck = sooner(recheck, r.reportRemoving(ctx, s, amw))
