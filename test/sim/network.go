@@ -2,7 +2,6 @@ package sim
 
 import (
 	"fmt"
-	"slices"
 	"time"
 )
 
@@ -78,13 +77,9 @@ func (w *World) halfOpen() {
 // maxReading is how long a slow reader takes for a message at most.
 const maxReading = 5 * time.Second
 
-// readSlowly has a program read its messages slowly, for some minutes. Where programs sign, it is no agent: one that reads the second answer to a question after
-// it has carried out the deletion that came with the first brings the work back until the deletion follows.
+// readSlowly has a program read its messages slowly, for some minutes.
 func (w *World) readSlowly() {
 	p := w.anyClient()
-	if w.o.Keys != "" && slices.Contains(w.agents(), p) {
-		return
-	}
 	w.trace.note(p.name, "reads its messages slowly")
 	p.slow.Store(int64(w.random.upTo(maxReading)))
 	w.later(3*maxOutage, func() {

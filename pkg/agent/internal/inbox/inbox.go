@@ -93,7 +93,8 @@ type Inbox struct {
 	mu          sync.Mutex
 	works       map[wire.SourceID]*sourceWorks
 	answers     map[wire.SourceID]*answer // of sources that have disowned works
-	past        *lru.Cache                // of maxPast works that were deleted, with the generation of the deletion
+	past        *lru.Cache                // of maxPast works that were deleted, as pastWork
+	asked       map[wire.SourceID]uint64  // how often a source was asked for all works; "": all sources
 	count, held int                       // works, and those of them whose deletion is held
 	labels      latest                    // of entries
 	annotations latest
@@ -121,7 +122,7 @@ type work struct {
 // New returns an empty Inbox.
 func New(c Config) *Inbox {
 	c.Logger = cmp.Or(c.Logger, slog.Default())
-	return &Inbox{config: c, works: map[wire.SourceID]*sourceWorks{}, answers: map[wire.SourceID]*answer{}, past: lru.New(maxPast)}
+	return &Inbox{config: c, works: map[wire.SourceID]*sourceWorks{}, answers: map[wire.SourceID]*answer{}, past: lru.New(maxPast), asked: map[wire.SourceID]uint64{}}
 }
 
 // Put applies a spec event, which may be a deletion, as [Decide] says. stored is called once, when
@@ -266,6 +267,9 @@ func (b *Inbox) refuse(current *work, in *wire.Spec, refusal Refusal) Verdict {
 		e := refusedEntry(current.snapshot(), in, refusal)
 		if b.room(e) < -b.config.MaxSource/4 { // refusals have a quarter more
 			return Full
+	if current == nil && b.isPast(in) {
+		verdict = Older
+	}
 		}
 		b.save(e)
 	case Late:
@@ -391,7 +395,7 @@ func (b *Inbox) Forget(key Key) (again bool) {
 	if current != nil {
 		b.delete(current.entry)
 		if current.entry.Deleting != nil {
-			b.past.Add(key, current.entry.Generation)
+			b.past.Add(key, pastWork{current.entry.Generation, b.questions(key.Source)})
 		}
 		again = current.specAfterDeletion
 	}

@@ -103,6 +103,7 @@ func (s *Session) do(ctx context.Context, action questions.Action) {
 		if action.First {
 			s.config.Inbox.Asked(action.Source)
 		}
+		s.config.Inbox.Expect(action.Source, action.Versions)
 		s.requestWorks(ctx, &wire.SpecResync{
 			Agent: s.config.ClientID, Cluster: s.config.Cluster, Source: action.Source, Versions: action.Versions, Partial: true,
 		})
@@ -120,6 +121,7 @@ func (s *Session) send(ctx context.Context, ask questions.Ask) {
 	if source == "" {
 		topic, _ := s.config.Topics.Broadcast()
 		request.Versions = probe
+		s.config.Inbox.Expect("", nil)
 		s.logRequest(ctx, "all", topic, s.request(ctx, topic, request))
 		return
 	}
@@ -140,6 +142,7 @@ func (s *Session) send(ctx context.Context, ask questions.Ask) {
 		return
 	}
 	s.config.Inbox.Asked(source)
+	s.config.Inbox.Expect(source, nil)
 	held := s.config.Inbox.Versions(source)
 	request.Versions = slices.Concat(held, probe)
 	var large *transport.TooLargeError
