@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 
-	"github.com/workwire/workwire/pkg/agent/internal/inbox"
 	"github.com/workwire/workwire/pkg/agent/internal/store"
 )
 
@@ -51,10 +50,7 @@ func (a *Agent) load() error {
 	if err := a.inbox.Load(); err != nil {
 		return err
 	}
-	return a.outbox.Load(func(key inbox.Key) bool {
-		_, held := a.inbox.Get(key)
-		return held
-	})
+	return a.outbox.Load(a.inbox.IsNewest)
 }
 
 // runTransport runs the connection to the broker until ctx ends. Sources are told before it ends.

@@ -269,12 +269,11 @@ func (d *disk) restore(from int) {
 // lose has the next start find nothing.
 func (d *disk) lose() { d.starts++ }
 
-// slowDisk makes the disk of an agent slow while its works change, and kills it then: most of the times within a commit. Not where
-// programs sign: an agent reports a generation before that is on its disk, and the one before again after a crash.
+// slowDisk makes the disk of an agent slow while its works change, and kills it then: most of the times within a commit.
 func (w *World) slowDisk() {
 	c := w.anyCluster()
 	slow, offline := w.random.upTo(5*time.Second), w.random.chance(50)
-	if w.o.Keys != "" || c.agent.running == nil || c.disk.dir == "" || c.disk.fails() {
+	if c.agent.running == nil || c.disk.dir == "" || c.disk.fails() {
 		return
 	}
 	w.trace.note(string(c.name), fmt.Sprintf("has a slow disk: each commit takes up to %v", 2*slow))

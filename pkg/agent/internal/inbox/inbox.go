@@ -83,6 +83,8 @@ type Change struct {
 	Superseded *Key
 	// Ask reports that the source is to be asked for the work, whose deletion is [Early].
 	Ask bool
+
+	written *work // by it, to disk
 }
 
 // Inbox holds works. All methods are safe for concurrent use and cost O(1) unless they say
@@ -115,6 +117,7 @@ type work struct {
 	// whether it is an old one or that of a new work with the same UID.
 	specAfterDeletion bool
 	early             early
+	writing           int               // events whose changes are not on disk yet
 	digest            wire.BucketDigest // of the entry digested
 	digested          *Entry
 }
@@ -167,6 +170,7 @@ func (b *Inbox) Put(in *wire.Spec, stored func(error)) Change {
 			current.specAfterDeletion = true
 		}
 	}
+	b.write(&change)
 	b.mu.Unlock()
 
 	if cleared {
@@ -253,6 +257,7 @@ func (b *Inbox) Refuse(failure *wire.DecodeError, stored func(error)) Change {
 		current := b.find(change.Key)
 		b.own(change.Key)
 		change.Verdict = b.refuse(current, in, refusalOf(failure))
+		b.write(&change)
 		b.mu.Unlock()
 	}
 	b.notify(change, stored)
@@ -262,14 +267,14 @@ func (b *Inbox) Refuse(failure *wire.DecodeError, stored func(error)) Change {
 // refuse applies the refusal of in, a spec of current. b.mu must be held.
 func (b *Inbox) refuse(current *work, in *wire.Spec, refusal Refusal) Verdict {
 	verdict := DecideRefusal(current.snapshot(), refusal, in.Authoritative)
+	if current == nil && b.isPast(in) {
+		verdict = Older
+	}
 	switch verdict {
 	case Refused:
 		e := refusedEntry(current.snapshot(), in, refusal)
 		if b.room(e) < -b.config.MaxSource/4 { // refusals have a quarter more
 			return Full
-	if current == nil && b.isPast(in) {
-		verdict = Older
-	}
 		}
 		b.save(e)
 	case Late:
@@ -278,11 +283,22 @@ func (b *Inbox) refuse(current *work, in *wire.Spec, refusal Refusal) Verdict {
 	return verdict
 }
 
+// write notes that change is not on disk yet. b.mu must be held.
+func (b *Inbox) write(change *Change) {
+	if change.Verdict.Changes() {
+		change.written = b.find(change.Key)
+		change.written.writing++
+	}
+}
+
 // notify notifies the workers and has stored called, once the change is on disk: what was applied and then lost in a crash would be
 // undone after it, by the spec before.
 func (b *Inbox) notify(change Change, stored func(error)) {
 	b.config.Store.Barrier(func(err error) {
-		if change.Verdict.Changes() {
+		if change.written != nil {
+			b.mu.Lock()
+			change.written.writing--
+			b.mu.Unlock()
 			b.config.Changed(change.Key)
 		}
 		if change.Superseded != nil {
@@ -362,6 +378,21 @@ func (b *Inbox) Get(key Key) (*Entry, bool) {
 	defer b.mu.Unlock()
 	current := b.find(key)
 	return current.snapshot(), current != nil
+}
+
+// IsNewest reports whether the work is held, and no later generation of it.
+func (b *Inbox) IsNewest(key Key, generation wire.Generation) bool {
+	held, ok := b.Get(key)
+	return ok && generation >= latestGeneration(held)
+}
+
+// Writing reports whether an event of the work is not on disk yet. Changed is called with its key once it is. A worker that asks after Get has an entry
+// that is on disk if it is not so.
+func (b *Inbox) Writing(key Key) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	current := b.find(key)
+	return current != nil && current.writing > 0
 }
 
 // Size returns about how many bytes of memory the work takes, 0 if it is not held.

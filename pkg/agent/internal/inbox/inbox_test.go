@@ -529,8 +529,8 @@ func TestNothingIsHeldBeforeItIsOnDisk(t *testing.T) {
 		t.Fatalf("held (%v) while the store does not run", err)
 	default:
 	}
-	if got := b.changed(); len(got) != 0 {
-		t.Errorf("told of %v: a crash now would lose what the worker applies, and the spec before would undo it", got)
+	if got := b.changed(); len(got) != 0 || !b.Writing(keyOf("a")) || b.Writing(keyOf("b")) {
+		t.Errorf("told of %v, or may take it for held: a crash now would lose what the worker applies, and the spec before would undo it", got)
 	}
 	kit.NoError(t, s.Close())
 	for range 2 {
@@ -625,5 +625,19 @@ func BenchmarkPut(b *testing.B) {
 				box.Put(in, nil)
 			}
 		})
+	}
+}
+
+func TestIsNewest(t *testing.T) {
+	b := watch(nil)
+	b.Put(spec("a", 2), nil)
+	for generation, want := range map[wire.Generation]bool{1: false, 2: true, 3: true} {
+		if got := b.IsNewest(keyOf("a"), generation); got != want {
+			t.Errorf("generation %d, while 2 is held: %t", generation, got)
+		}
+	}
+	b.Refuse(undecodable("a", 3, "no kind"), nil)
+	if b.IsNewest(keyOf("a"), 2) || b.IsNewest(keyOf("b"), 9) {
+		t.Error("a generation before one that was refused is the newest, or one of a work that is not held")
 	}
 }

@@ -73,14 +73,15 @@ func decodeAck(data []byte) (*storedAck, error) {
 }
 
 // Load reads the store. Statuses that the broker has not acknowledged are published again. Statuses
-// of works for which known returns false, for instance works that were forgotten just before the
-// agent ended, are deleted unless they are final. An entry that cannot be read is logged and
+// for which current returns false, given their work and generation, are deleted unless they are final: those of works that were
+// forgotten just before the agent ended, and those of an earlier spec than the one that is held: a later status may have been
+// published, and not be on disk. An entry that cannot be read is logged and
 // skipped. Load returns an error if the file cannot be read. Call it once before anything else.
-func (o *Outbox) Load(known func(inbox.Key) bool) error {
+func (o *Outbox) Load(current func(inbox.Key, wire.Generation) bool) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	loaded := map[string]*work{} // by store key
-	if err := o.loadStatuses(known, loaded); err != nil {
+	if err := o.loadStatuses(current, loaded); err != nil {
 		return fmt.Errorf("load statuses: %w", err)
 	}
 	newest, err := o.loadAcks(loaded)
@@ -108,7 +109,7 @@ func (o *Outbox) Discard() error {
 	return nil
 }
 
-func (o *Outbox) loadStatuses(known func(inbox.Key) bool, loaded map[string]*work) error {
+func (o *Outbox) loadStatuses(current func(inbox.Key, wire.Generation) bool, loaded map[string]*work) error {
 	return o.config.Store.Each(store.Statuses, func(storeKey string, value []byte) error {
 		stored, err := decodeStatus(value)
 		if err != nil {
@@ -120,7 +121,7 @@ func (o *Outbox) loadStatuses(known func(inbox.Key) bool, loaded map[string]*wor
 			o.logUnreadable(storeKey, errors.New("the entry is stored under the key of another work"))
 			return nil
 		}
-		if !stored.Version.Final && !known(key) {
+		if !stored.Version.Final && !current(key, stored.Version.Generation) {
 			o.config.Store.Delete(store.Statuses, storeKey)
 			return nil
 		}

@@ -30,9 +30,9 @@ func kept(t *testing.T, dir string, test func(*statestore.Store)) {
 
 func with(s *statestore.Store) func(*outbox.Config) { return func(c *outbox.Config) { c.Store = s } }
 
-func anyWork(inbox.Key) bool { return true }
+func anyWork(inbox.Key, wire.Generation) bool { return true }
 
-// TestStatusesOutliveTheAgent: what the broker took is not sent again, what it did not take is, and
+// TestStatusesOutliveTheAgent: what the broker took is not sent again, what it did not take is, unless a later spec is held, and
 // the sequence goes on although the clock went back.
 func TestStatusesOutliveTheAgent(t *testing.T) {
 	dir := t.TempDir()
@@ -44,6 +44,7 @@ func TestStatusesOutliveTheAgent(t *testing.T) {
 			r.Set(key("changed"), status(1, "up"))
 			r.Set(key("gone"), status(1, "up"))
 			r.Set(key("forgotten"), status(1, "up"))
+			r.Set(key("earlier"), status(1, "up"))
 			synctest.Wait()
 			for _, s := range r.broker.took() {
 				last = max(last, s.Sequence)
@@ -59,6 +60,7 @@ func TestStatusesOutliveTheAgent(t *testing.T) {
 			at := status(1, "").Status.Conditions[0].LastTransitionTime
 			r.ReportDeleted(&wire.Spec{UID: "ghost", Source: "hub", Cluster: "quay", Generation: 4, DeletionTimestamp: &at})
 			r.Set(key("stray"), status(1, "up"))
+			r.Set(key("earlier"), status(2, "up"))
 			r.stop()
 		})
 	})
@@ -67,7 +69,9 @@ func TestStatusesOutliveTheAgent(t *testing.T) {
 			r := prepare(t, &broker{}, with(s), func(c *outbox.Config) {
 				c.Now = func() time.Time { return time.Date(1990, 1, 1, 0, 0, 0, 0, time.UTC) }
 			})
-			kit.NoError(t, r.Load(func(k inbox.Key) bool { return k != key("stray") && k != key("ended") }))
+			kit.NoError(t, r.Load(func(k inbox.Key, generation wire.Generation) bool {
+				return k != key("stray") && k != key("ended") && (k != key("earlier") || generation >= 3)
+			}))
 			want := status(1, "up")
 			if got, ok := r.Last(key("sent")); !ok || !cmp.Equal(want, got) {
 				t.Errorf("Last differs after a restart (-want +got):\n%s", cmp.Diff(want, got))
@@ -89,7 +93,7 @@ func TestStatusesOutliveTheAgent(t *testing.T) {
 			if !slices.Equal(r.done, []inbox.Key{key("ended")}) {
 				t.Errorf("done are %v", r.done)
 			}
-			r.Resync(&wire.StatusResync{Source: "hub", Hashes: []wire.StatusVersion{{UID: "sent", Hash: hashOf(t, status(1, "up"))}}})
+			r.Resync(&wire.StatusResync{Source: "hub", Hashes: []wire.StatusVersion{{UID: "sent", Hash: hashOf(t, status(1, "up"))}, {UID: "earlier", Hash: "another"}}})
 			r.took(t, "")
 			r.stop()
 		})

@@ -85,6 +85,9 @@ func (r *Reconciler) reconcile(ctx context.Context, name string) {
 			r.Table.remove(name, key)
 			continue
 		}
+		if r.Inbox.Writing(key) {
+			return // nothing is applied or reported that a crash would have the agent forget; the inbox tells of it once it is on disk
+		}
 		s := subject{work: work, entry: e, logger: r.Logger.With("work", work.Meta.Name, "uid", key.UID, "source", key.Source)}
 		if work.Deleting != nil && final {
 			if !r.mayBeBack(ctx, name, work) {
