@@ -5,7 +5,8 @@
 #
 #   hack/simulate.sh [FLAG...]            flags of test/sim/replay, such as -seed=7 -seeds=1 -story
 #
-# bbolt, in which agents keep state, has no WebAssembly: in simulations it opens no file.
+# bbolt, in which agents keep state, has no WebAssembly, which has neither locks of files nor maps of them: in simulations
+# it reads its file in place of a map, and locks nothing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out=$PWD/bin/simulation
@@ -21,16 +22,39 @@ cat >"$out/bbolt/bolt_wasip1.go" <<'EOF'
 package bbolt
 
 import (
-	"errors"
+	"io"
 	"time"
+	"unsafe"
+
+	"go.etcd.io/bbolt/internal/common"
 )
 
-func flock(*DB, bool, time.Duration) error { return errors.ErrUnsupported }
-func funlock(*DB) error                    { return errors.ErrUnsupported }
-func mmap(*DB, int) error                  { return errors.ErrUnsupported }
-func munmap(*DB) error                     { return errors.ErrUnsupported }
-func mlock(*DB, int) error                 { return errors.ErrUnsupported }
-func munlock(*DB, int) error               { return errors.ErrUnsupported }
+func flock(*DB, bool, time.Duration) error { return nil }
+func funlock(*DB) error                    { return nil }
+func mlock(*DB, int) error                 { return nil }
+func munlock(*DB, int) error               { return nil }
+
+// mmap reads the file. What is written goes to both.
+func mmap(db *DB, size int) error {
+	data := make([]byte, size)
+	if _, err := db.file.ReadAt(data, 0); err != nil && err != io.EOF {
+		return err
+	}
+	db.dataref, db.data, db.datasz = data, (*[common.MaxMapSize]byte)(unsafe.Pointer(&data[0])), size
+	db.ops.writeAt = func(b []byte, at int64) (int, error) {
+		n, err := db.file.WriteAt(b, at)
+		if at < int64(size) {
+			copy(data[at:], b[:n])
+		}
+		return n, err
+	}
+	return nil
+}
+
+func munmap(db *DB) error {
+	db.dataref, db.data, db.datasz = nil, nil, 0
+	return nil
+}
 EOF
 cat >"$out/bbolt/internal/common/bolt_wasm.go" <<'EOF'
 package common

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"runtime/debug"
 	"strings"
 	"testing"
@@ -110,7 +109,7 @@ func writeKeys(t *testing.T, dir string, clusters int) {
 func runSeed(t *testing.T, seed uint64, leaveOut Numbers) {
 	o := Options{
 		Seed: seed, Clusters: 3, Works: 10, Faults: 10 * time.Minute, LeaveOut: leaveOut,
-		Honest: seed%8 == 0, Restores: seed%8 == 3 || seed%8 == 4, Tight: seed%8 == 6,
+		Honest: seed%8 == 0, Restores: seed%8 == 3 || seed%8 == 4, Tight: seed%8 == 6, State: t.TempDir(),
 	}
 	if o.Tight {
 		o.Works = 24
@@ -118,9 +117,6 @@ func runSeed(t *testing.T, seed uint64, leaveOut Numbers) {
 	if seed%2 == 1 {
 		o.Keys = t.TempDir()
 		writeKeys(t, o.Keys, o.Clusters)
-	}
-	if runtime.GOOS != "wasip1" { // bbolt opens no file there
-		o.State = t.TempDir()
 	}
 	began := time.Now()
 	var w *World
