@@ -20,8 +20,9 @@ type Delta struct {
 type DeltaPart struct {
 	// Text is new.
 	Text string `json:"text,omitempty"`
-	// From is where the piece begins in the base, in bytes from 0.
-	From int `json:"from,omitempty"`
+	// Skip is how many bytes of the base are between the end of the piece before, or the start, and this one; negative if it
+	// is before that end. So changes of many places in the same way look the same, and are compressed.
+	Skip int `json:"skip,omitempty"`
 	// Count is the length of the piece in bytes; 0 if there is a Text.
 	Count int `json:"count,omitempty"`
 }
@@ -52,13 +53,16 @@ var ErrOtherResult = errors.New("the result has another hash than the delta says
 // apply returns the text of d, which has this hash and at most limit bytes.
 func (d *Delta) apply(base []byte, hash string, limit int) ([]byte, error) {
 	var text []byte
+	at := 0 // in the base
 	for i, part := range d.Parts {
 		piece := []byte(part.Text)
 		if part.Text == "" {
-			if part.From < 0 || part.Count < 1 || part.Count > len(base) || part.From > len(base)-part.Count {
-				return nil, fmt.Errorf("part %d is %d bytes from %d of %d", i, part.Count, part.From, len(base))
+			from := at + part.Skip
+			if from < 0 || part.Count < 1 || part.Count > len(base) || from > len(base)-part.Count {
+				return nil, fmt.Errorf("part %d is %d bytes from %d of %d", i, part.Count, from, len(base))
 			}
-			piece = base[part.From : part.From+part.Count]
+			at = from + part.Count
+			piece = base[from:at]
 		}
 		if len(text)+len(piece) > limit {
 			return nil, fmt.Errorf("the result is larger than %d bytes", limit)
@@ -97,12 +101,12 @@ func difference(text, base []byte, baseHash string) (Delta, error) {
 		if best := m.next(at).whole(text); best.count < deltaWindow {
 			at += deltaWindow
 		} else {
-			d.add(text[m.last.end():best.at], best)
+			d.add(text[m.last.end():best.at], best.from-m.last.from-m.last.count, best.count)
 			m.last = best
 			at = best.end()
 		}
 	}
-	d.add(text[m.last.end():], piece{})
+	d.add(text[m.last.end():], 0, 0)
 	return d, nil
 }
 
@@ -168,11 +172,11 @@ func (p piece) whole(text []byte) piece {
 }
 
 // add adds new text and a piece of the base after it, each unless it is empty.
-func (d *Delta) add(text []byte, p piece) {
+func (d *Delta) add(text []byte, skip, count int) {
 	if len(text) > 0 {
 		d.Parts = append(d.Parts, DeltaPart{Text: string(text)})
 	}
-	if p.count > 0 {
-		d.Parts = append(d.Parts, DeltaPart{From: p.from, Count: p.count})
+	if count > 0 {
+		d.Parts = append(d.Parts, DeltaPart{Skip: skip, Count: count})
 	}
 }

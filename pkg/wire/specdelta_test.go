@@ -167,19 +167,21 @@ func TestSpecDeltaRefused(t *testing.T) {
 	}
 	size := len(dataOf(t, base))
 	bomb := make([]wire.DeltaPart, 1<<16)
-	for i := range bomb {
-		bomb[i] = wire.DeltaPart{Count: size}
+	bomb[0] = wire.DeltaPart{Count: size}
+	for i := 1; i < len(bomb); i++ {
+		bomb[i] = wire.DeltaPart{Skip: -size, Count: size}
 	}
 	for name, test := range map[string]struct {
 		parts []wire.DeltaPart
 		want  string
 	}{
-		"beyond the end": {[]wire.DeltaPart{{From: size - 1, Count: 2}}, fmt.Sprintf("part 0 is 2 bytes from %d of %d", size-1, size)},
-		"negative":       {[]wire.DeltaPart{{From: -1, Count: 1}}, "part 0 is 1 bytes from -1 of"},
-		"nothing":        {[]wire.DeltaPart{{Count: 1}, {}}, "part 1 is 0 bytes from 0 of"},
-		"overflow":       {[]wire.DeltaPart{{From: 1, Count: int(^uint(0) >> 1)}}, fmt.Sprint("of ", size)},
+		"beyond the end": {[]wire.DeltaPart{{Skip: size - 1, Count: 2}}, fmt.Sprintf("part 0 is 2 bytes from %d of %d", size-1, size)},
+		"negative":       {[]wire.DeltaPart{{Skip: -1, Count: 1}}, "part 0 is 1 bytes from -1 of"},
+		"nothing":        {[]wire.DeltaPart{{Count: 1}, {}}, "part 1 is 0 bytes from 1 of"},
+		"far away":       {[]wire.DeltaPart{{Count: 9}, {Skip: int(^uint(0) >> 1), Count: 1}}, "part 1 is 1 bytes from -"},
+		"overflow":       {[]wire.DeltaPart{{Skip: 1, Count: int(^uint(0) >> 1)}}, fmt.Sprint("of ", size)},
 		"too large":      {bomb, "larger than 1048576 bytes"},
-		"another spec":   {[]wire.DeltaPart{{From: 0, Count: size}}, "another hash"},
+		"another spec":   {[]wire.DeltaPart{{Count: size}}, "another hash"},
 	} {
 		d := *valid
 		d.Parts = test.parts
@@ -227,7 +229,7 @@ func FuzzSpecDelta(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(valid, d.Of.ContentHash)
-	for _, parts := range []string{`[]`, `[{"count":1}]`, `[{"from":1,"count":2}]`, `[{"text":"{}"}]`, `[{"text":"{\"manifests\":[1]}"}]`} {
+	for _, parts := range []string{`[]`, `[{"count":1}]`, `[{"skip":1,"count":2},{"skip":-3,"count":2}]`, `[{"text":"{}"}]`, `[{"text":"{\"manifests\":[1]}"}]`} {
 		f.Add([]byte(parts), d.Of.ContentHash)
 	}
 	f.Fuzz(func(t *testing.T, parts []byte, hash string) {

@@ -151,6 +151,19 @@ func TestStatusDeltaIsSmall(t *testing.T) {
 	if d.NewBytes() != 1 || len(delta.Data()) > 200 {
 		t.Errorf("the delta is %s", delta.Data())
 	}
+
+	for i := range next.ResourceStatus.Manifests { // what a new generation changes everywhere
+		next.ResourceStatus.Manifests[i].Conditions[0].ObservedGeneration++
+	}
+	if d, err = wire.NewStatusDelta(statusWith(t, next), &base.Status, base.Hash); err != nil {
+		t.Fatal(err)
+	}
+	if delta, err = wire.Encode(d, time.Now()); err == nil {
+		err = wire.Compress(&delta)
+	}
+	if err != nil || len(delta.Data()) > 3000 {
+		t.Errorf("500 changes of the same kind: %d bytes, %v", len(delta.Data()), err)
+	}
 }
 
 func TestStatusDeltaNeeds(t *testing.T) {

@@ -199,7 +199,7 @@ func (g *generator) json(kind string) string {
 		return fmt.Sprintf(`{"works":%s,"contents":%s}`, g.list(digest), g.list(digest))
 	case strings.Contains(kind, ".deltas."):
 		return fmt.Sprintf(`{"base":%s,"parts":%s}`, quoted(pick(g, g.hashes...)), g.list(func() string {
-			return mostly(g, `{"text":`+quoted(pick(g, g.manifest(), g.condition(), g.text()))+`}`, fmt.Sprintf(`{"from":%d,"count":%d}`, g.IntN(5)-1, pick(g, 0, 1, -1, 1<<40)))
+			return mostly(g, `{"text":`+quoted(pick(g, g.manifest(), g.condition(), g.text()))+`}`, fmt.Sprintf(`{"skip":%d,"count":%d}`, g.IntN(5)-1, pick(g, 0, 1, -1, 1<<40)))
 		}))
 	case strings.Contains(kind, ".sources."):
 		return fmt.Sprintf(`{"instance":%s,"program":%s,"heard":%s}`, quoted(g.text()), quoted(g.text()), g.list(func() string { return quoted(g.text()) }))
