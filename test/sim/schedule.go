@@ -133,7 +133,7 @@ func (w *World) advance(d time.Duration) {
 func (w *World) happen(number int) {
 	all := slices.Clone(happenings)
 	if w.hubs[0].shard != nil {
-		all = append(all, happening{5, (*World).moveCluster})
+		all = append(all, happening{15, (*World).moveCluster})
 	}
 	if w.o.Restores {
 		all = append(all, happening{12, (*World).backUp}, happening{16, (*World).restoreAPI})
