@@ -26,7 +26,7 @@ const secretValue = "hunter2-of-the-audit-test"
 func TestAuditLog(t *testing.T) {
 	var hubLog, agentLog string
 	w := newWorld(t, 1, func(w *world) {
-		hubLog, agentLog = filepath.Join(w.dir, "hub-audit.log"), filepath.Join(w.dir, "agent-audit.log")
+		hubLog, agentLog = filepath.Join(w.Dir, "hub-audit.log"), filepath.Join(w.Dir, "agent-audit.log")
 		w.hubArgs, w.agentArgs = []string{"--audit-log=" + hubLog}, []string{"--audit-log=" + agentLog}
 	})
 	w.put("web", secretValue, "a", "b")

@@ -95,19 +95,17 @@ func (w *world) startProgram(name, log string, args ...string) *process.Process 
 	w.Helper()
 	binary, err := os.Executable()
 	kit.NoError(w, err)
-	p, err := process.Start(w.dir, log, append([]string{"env", programEnv + "=" + name, binary}, args...)...)
-	kit.NoError(w, err)
-	return p
+	return w.Start(log, append([]string{"env", programEnv + "=" + name, binary}, args...)...)
 }
 
 // startSteppedAgent starts an agent as work-agent has it, but for its clock, which [world.setClock]
 // steps.
 func (w *world) startSteppedAgent() {
 	w.Helper()
-	w.agent = w.startProgram("stepped-agent", "agent", w.clockFile(), w.agentTransport, spokePlane.Kubeconfig, w.cluster, w.stateDir)
+	w.agent = w.startProgram("stepped-agent", "agent", w.clockFile(), w.TransportFile(w.cluster), spokePlane.Kubeconfig, w.cluster, w.stateDir)
 }
 
-func (w *world) clockFile() string { return filepath.Join(w.dir, "clock") }
+func (w *world) clockFile() string { return filepath.Join(w.Dir, "clock") }
 
 // setClock sets the clock of the stepped agent, to so much more than that of the machine.
 func (w *world) setClock(step time.Duration) {

@@ -41,7 +41,7 @@ func newSnapshot() *snapshot {
 
 // TestDifferences has the model find each thing that must not be.
 func TestDifferences(t *testing.T) {
-	w := &world{T: t, model: newModel()}
+	w := &world{model: newModel()}
 	w.want["web"] = content{"1", []string{"web-a"}}
 	for name, c := range map[string]struct {
 		change func(s *snapshot)

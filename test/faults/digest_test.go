@@ -3,8 +3,6 @@ package faults
 import (
 	"bytes"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"path/filepath"
 	"testing"
@@ -83,28 +81,14 @@ func (w *world) agree() {
 // metric returns the sum of a metric of a program.
 func (w *world) metric(p *process.Process, name string, labels ...string) (int, error) {
 	w.Helper()
-	address, err := p.Line(w.Context(), process.Listening)
-	kit.NoError(w, err)
-	response, err := http.Get("http://" + address + "/metrics")
-	if err != nil {
-		return 0, err
-	}
-	defer func() { _ = response.Body.Close() }()
-	text, err := io.ReadAll(response.Body)
-	if err != nil {
-		return 0, err
-	}
-	metrics, err := kit.ParseMetrics(bytes.NewReader(text))
-	if err != nil {
-		return 0, err
-	}
-	return int(metrics.Sum(name, labels...)), nil
+	metrics, err := w.Metrics(p)
+	return int(metrics.Sum(name, labels...)), err
 }
 
 // log returns the log of a program.
 func (w *world) log(name string) []byte {
 	w.Helper()
-	text, err := os.ReadFile(filepath.Join(w.dir, name+".log"))
+	text, err := os.ReadFile(filepath.Join(w.Dir, name+".log"))
 	kit.NoError(w, err)
 	return text
 }

@@ -34,7 +34,8 @@ func TestEmptyHub(t *testing.T) {
 	moveTo := func(api *controlplane.Plane, agentArgs ...string) {
 		t.Helper()
 		kit.NoError(t, w.hub.Stop())
-		w.startHubOn(api)
+		w.Hub = api
+		w.startHub()
 		w.stopAgent()
 		w.agentArgs = agentArgs
 		w.startAgent()
@@ -98,7 +99,7 @@ func TestEmptyHub(t *testing.T) {
 		return c.Annotations[clusterv1.DeletingHeldWorksAnnotationKey] != ""
 	})
 	kit.NoError(t, w.hub.Kill())
-	w.startHubOn(empty)
+	w.startHub()
 	w.startAgent()
 	await("nothing is held", func(c *clusterv1.ManagedCluster, held *metav1.Condition) bool {
 		return !pending(c) && held != nil && held.Status == metav1.ConditionFalse

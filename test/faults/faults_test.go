@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/workwire/workwire/pkg/transport"
-	"github.com/workwire/workwire/pkg/transport/mqtt"
 	"github.com/workwire/workwire/pkg/transport/transporttest"
 	"github.com/workwire/workwire/pkg/wire"
 	"github.com/workwire/workwire/test/kit"
@@ -31,48 +30,15 @@ var faults = slices.Concat(processFaults, storageFaults, laterFaults)
 
 // processFaults stop programs and cut their connections.
 var processFaults = []fault{
-	{name: "kill the agent", run: func(w *world) {
-		w.during(moment, 4)
-		kit.NoError(w, w.agent.Kill())
-		w.agent = nil
-		w.during(moment, 4)
-		w.startAgent()
-		w.during(moment, 4)
-	}},
-	{name: "kill the hub", run: func(w *world) {
-		w.during(moment, 4)
-		kit.NoError(w, w.hub.Kill())
-		w.hub = nil
-		w.during(moment, 4)
-		w.startHub()
-		w.during(moment, 4)
-	}},
-	{name: "kill the broker", run: func(w *world) {
-		w.during(moment, 4)
-		kit.NoError(w, w.broker.Process.Kill())
-		w.during(moment, 4)
-		w.startBroker()
-		w.during(moment, 4)
-	}},
-	{name: "stop the agent for 3 s", run: func(w *world) {
-		w.stopAgent()
-		w.during(3*time.Second, 6)
-		w.startAgent()
-	}},
-	{name: "stop the hub for 3 s", soak: true, run: func(w *world) {
-		kit.NoError(w, w.hub.Stop())
-		w.hub = nil
-		w.during(3*time.Second, 6)
-		w.startHub()
-	}},
-	{name: "stop the broker for 3 s", soak: true, run: func(w *world) {
-		kit.NoError(w, w.broker.Stop())
-		w.during(3*time.Second, 10)
-		w.startBroker()
-	}},
+	{name: "kill the agent", run: func(w *world) { w.kill(w.agent, w.startAgent) }},
+	{name: "kill the hub", run: func(w *world) { w.kill(w.hub, w.startHub) }},
+	{name: "kill the broker", run: func(w *world) { w.kill(w.Broker.Process, w.startBroker) }},
+	{name: "stop the agent for 3 s", run: func(w *world) { w.away(w.agent.Stop, 6, w.startAgent) }},
+	{name: "stop the hub for 3 s", soak: true, run: func(w *world) { w.away(w.hub.Stop, 6, w.startHub) }},
+	{name: "stop the broker for 3 s", soak: true, run: func(w *world) { w.away(w.Broker.Stop, 10, w.startBroker) }},
 	{name: "kill everything", run: func(w *world) {
 		w.during(moment, 4)
-		for _, p := range []*process.Process{w.broker.Process, w.hub, w.agent} {
+		for _, p := range []*process.Process{w.Broker.Process, w.hub, w.agent} {
 			kit.NoError(w, p.Kill())
 		}
 		w.during(moment, 4)
@@ -82,7 +48,7 @@ var processFaults = []fault{
 	}},
 	{name: "freeze the agent", run: func(w *world) { w.freeze(w.agent) }},
 	{name: "freeze the hub", soak: true, run: func(w *world) { w.freeze(w.hub) }},
-	{name: "freeze the broker", soak: true, run: func(w *world) { w.freeze(w.broker.Process) }},
+	{name: "freeze the broker", soak: true, run: func(w *world) { w.freeze(w.Broker.Process) }},
 	{name: "refuse the agent's connections", run: func(w *world) { w.refuse(w.agentLink) }},
 	{name: "refuse the hub's connections", soak: true, run: func(w *world) { w.refuse(w.hubLink) }},
 	{name: "lose all packets between agent and broker", soak: true, run: func(w *world) { w.partition(w.agentLink) }},
@@ -108,6 +74,24 @@ const (
 	stopBroker     = 5
 	killEverything = 6
 )
+
+// kill kills a program, and starts it again.
+func (w *world) kill(p *process.Process, start func()) {
+	w.Helper()
+	w.during(moment, 4)
+	kit.NoError(w, p.Kill())
+	w.during(moment, 4)
+	start()
+	w.during(moment, 4)
+}
+
+// away stops a program for 3 s, while n changes are made.
+func (w *world) away(stop func() error, n int, start func()) {
+	w.Helper()
+	kit.NoError(w, stop())
+	w.during(3*time.Second, n)
+	start()
+}
 
 // lose loses messages that each side takes for delivered, and then the connection: only a resync
 // finds them.
@@ -181,9 +165,7 @@ func (w *world) replay() {
 // client returns another connection of a user, past the proxies.
 func (w *world) client(user string) transport.Transport {
 	w.Helper()
-	tr, err := mqtt.New(mqtt.Config{ClientID: user + "-replay", Logger: kit.Logger(w), Broker: w.broker.Transport(user)})
-	kit.NoError(w, err)
-	return tr
+	return w.Transport(user, user+"-replay", w.Topics)
 }
 
 // change makes one change as a user or as somebody at the cluster, which w.random decides.

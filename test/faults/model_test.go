@@ -128,7 +128,7 @@ func (w *world) meddle(object string, remove bool) {
 func (w *world) converge() {
 	w.Helper()
 	took := kit.Within(w, limit, "all is as it was last written", func() error {
-		w.alive()
+		w.Alive()
 		return w.compare()
 	})
 	w.Logf("%d works are as they were last written after %.1f s", len(w.want), took.Seconds())

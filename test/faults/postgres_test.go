@@ -20,11 +20,8 @@ func TestHubInPostgreSQL(t *testing.T) {
 	database := server.Database(t)
 	plane := controlplane.StartOnFor(t, controlplane.Hub, server.URL(database))
 	kit.NoError(t, install.CRDs(t.Context(), plane.REST(), crds.Hub()...))
-	etcd := hubPlane
-	hubPlane = plane
-	t.Cleanup(func() { hubPlane = etcd })
 
-	w := newWorld(t, 1, func(*world) {})
+	w := newWorldOn(t, plane, 1, func(*world) {})
 	const works = 20
 	name := func(i int) string { return fmt.Sprintf("work-%03d", i) }
 	for i := range works {

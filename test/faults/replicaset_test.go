@@ -32,7 +32,7 @@ func newSetWorld(t *testing.T, hubArgs ...string) *setWorld {
 	w := &setWorld{world: newWorld(t, 1, func(w *world) {
 		w.hubArgs = append([]string{"--auto-register", "--auto-accept"}, hubArgs...)
 	})}
-	w.client, w.namespace = workclient.NewForConfigOrDie(hubPlane.REST()), hubPlane.Namespace(t, "sets")
+	w.client, w.namespace = workclient.NewForConfigOrDie(w.Hub.REST()), w.Hub.Namespace(t, "sets")
 	t.Cleanup(func() {
 		_ = w.client.ClusterV1().ManagedClusters().Delete(context.WithoutCancel(t.Context()), w.cluster, deleted)
 	})
@@ -86,7 +86,7 @@ func TestAbsence(t *testing.T) {
 			w.startAgent()
 		},
 		"broker": func(w *world) {
-			kit.NoError(w, w.broker.Stop())
+			kit.NoError(w, w.Broker.Stop())
 			w.during(*away, 20)
 			w.startBroker()
 		},

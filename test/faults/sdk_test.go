@@ -149,8 +149,8 @@ func (r remoteWorks) Delete(ctx context.Context, name string, _ metav1.DeleteOpt
 // startSource starts the source program in place of the hub.
 func (w *world) startSource(stateFile string) {
 	w.Helper()
-	socket := filepath.Join(w.dir, "s")
-	w.hub = w.startProgram("source", "hub", w.hubTransport, stateFile, w.cluster, socket)
+	socket := filepath.Join(w.Dir, "s")
+	w.hub = w.startProgram("source", "hub", w.TransportFile(source), stateFile, w.cluster, socket)
 	w.works = remoteWorks{socket: socket}
 	kit.Eventually(w, "the source serves", func() error {
 		_, err := w.works.List(w.Context(), metav1.ListOptions{})
@@ -164,7 +164,7 @@ func (w *world) startSource(stateFile string) {
 func TestOldStateFile(t *testing.T) {
 	w := newWorld(t, 1, func(w *world) { w.agentArgs = []string{"--digest-interval=1s"} })
 	kit.NoError(w, w.hub.Stop())
-	file := filepath.Join(w.dir, "source.db")
+	file := filepath.Join(w.Dir, "source.db")
 	w.startSource(file)
 	unchanged := []string{"unchanged-0", "unchanged-1", "unchanged-2", "unchanged-3"}
 	for _, work := range append(unchanged, "changed", "shrunk", "deleted") {
@@ -185,13 +185,7 @@ func TestOldStateFile(t *testing.T) {
 	w.write(file, old)
 	w.goBack(b)
 	w.startSource(file)
-	w.keepStrays = true
-	w.converge()
-	w.unwritten(before, unchanged)
-	w.holds(4)
-	w.keepStrays = false
-	w.converge()
-	w.holds(0)
+	w.holdsAndReleases(before, unchanged, 4)
 	w.put("changed", "again", "a")
 	w.converge()
 	w.end()

@@ -24,12 +24,12 @@ var storageFaults = []fault{
 	{name: brokerDisk, run: func(w *world) { w.fill(w.brokerDisk) }},
 	{name: agentDisk, run: func(w *world) { w.fill(w.agentDisk) }},
 	{name: "restore an old file of the broker", run: func(w *world) {
-		file := filepath.Join(w.dir, "broker", "broker.db")
-		kit.NoError(w, w.broker.Stop())
+		file := filepath.Join(w.Dir, "broker", "broker.db")
+		kit.NoError(w, w.Broker.Stop())
 		old := w.read(file)
 		w.startBroker()
 		w.during(moment, 6)
-		kit.NoError(w, w.broker.Process.Kill())
+		kit.NoError(w, w.Broker.Process.Kill())
 		w.write(file, old)
 		w.startBroker()
 		w.during(0, 4)
@@ -78,7 +78,6 @@ var storageFaults = []fault{
 	}},
 	{name: "the agent is away for longer than its keepAlive", soak: true, run: func(w *world) {
 		kit.NoError(w, w.agent.Kill())
-		w.agent = nil
 		w.during(12*time.Second, 8)
 		w.startAgent()
 	}},
@@ -100,7 +99,7 @@ func (w *world) fill(disk *kit.Disk) {
 func (w *world) bothPlanes(do func(*controlplane.Plane) error) {
 	w.Helper()
 	var group errgroup.Group
-	for _, plane := range []*controlplane.Plane{hubPlane, spokePlane} {
+	for _, plane := range []*controlplane.Plane{w.Hub, spokePlane} {
 		group.Go(func() error { return do(plane) })
 	}
 	kit.NoError(w, group.Wait())

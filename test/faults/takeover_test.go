@@ -5,7 +5,6 @@ import (
 	"flag"
 	"fmt"
 	"iter"
-	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -23,16 +22,14 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
-	workclient "github.com/workwire/workwire/pkg/client/clientset/versioned"
 	workclientv1 "github.com/workwire/workwire/pkg/client/clientset/versioned/typed/work/v1"
-	"github.com/workwire/workwire/pkg/transport/mqtt"
 	"github.com/workwire/workwire/pkg/transport/transporttest"
 	"github.com/workwire/workwire/pkg/wire"
 	"github.com/workwire/workwire/test/kit"
-	"github.com/workwire/workwire/test/kit/brokerkit"
 	"github.com/workwire/workwire/test/kit/process"
 	"github.com/workwire/workwire/test/kit/procs"
 	"github.com/workwire/workwire/test/kit/wirekit"
+	kitworld "github.com/workwire/workwire/test/kit/world"
 )
 
 // fewWorks is enough works for TestTakeover.
@@ -42,13 +39,10 @@ var takeoverWorks = flag.Int("takeover-works", fewWorks, "works of TestTakeover;
 
 // takeover is two hubs, of which one leads, a broker, and scripted agents.
 type takeover struct {
-	*testing.T
-	dir      string
-	lease    string // namespace of the Lease
-	broker   *brokerkit.Broker
-	clusters []wire.ClusterName
-	agents   []*wirekit.Agent
-	client   workclientv1.WorkV1Interface
+	*kitworld.Processes
+	lease  string // namespace of the Lease
+	agents []*wirekit.Agent
+	client workclientv1.WorkV1Interface
 
 	mu   sync.Mutex
 	uids map[string]types.UID // guarded by mu: of all works, by name
@@ -69,53 +63,23 @@ func TestTakeover(t *testing.T) {
 
 func newTakeover(t *testing.T) *takeover {
 	t.Helper()
-	w := &takeover{
-		T: t, dir: t.TempDir(), lease: hubPlane.Namespace(t, "lease"), uids: make(map[string]types.UID),
-		client: workclient.NewForConfigOrDie(hubPlane.REST()).WorkV1(),
-	}
+	o := kitworld.Options{Hub: hubPlane, Source: source}
 	for range max(2, *takeoverWorks/500) {
-		w.clusters = append(w.clusters, wire.ClusterName(hubPlane.Namespace(t, "takeover")))
+		o.Clusters = append(o.Clusters, wire.ClusterName(kit.Unique("takeover")))
 	}
-	var err error
-	w.broker, err = brokerkit.Start(t.Context(), brokerkit.Config{
-		Dir: w.dir, Program: filepath.Join(programs, "work-broker"), Source: source, Clusters: w.clusters,
-	})
-	t.Cleanup(func() {
-		if err := w.broker.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	kit.NoError(t, err)
-	for _, cluster := range w.clusters {
-		broker := w.broker.Transport(string(cluster))
-		tr, err := mqtt.New(mqtt.Config{Broker: broker, ClientID: string(cluster) + "-agent"})
-		kit.NoError(t, err)
-		w.agents = append(w.agents, wirekit.StartAgent(t, wirekit.AgentConfig{
-			Cluster: cluster, Source: source, Topics: broker.Topics, Transport: tr,
-		}))
+	w := &takeover{Processes: kitworld.New(t, o).Processes(programs), lease: hubPlane.Namespace(t, "lease"), uids: make(map[string]types.UID)}
+	w.client = w.Client().WorkV1()
+	w.StartBroker()
+	for _, cluster := range w.Clusters {
+		w.agents = append(w.agents, w.StartScripted(cluster, func(c *wirekit.AgentConfig) { c.Topics = w.Broker.Transport(string(cluster)).Topics }))
 	}
 	return w
 }
 
-// startHub starts a replica, and returns it and its address for metrics and health.
-func (w *takeover) startHub(name, kubeconfig string) (*process.Process, string) {
+// startHub starts a replica.
+func (w *takeover) startHub(name, kubeconfig string) *process.Process {
 	w.Helper()
-	transport, err := w.broker.WriteTransport(source, w.broker.Addr)
-	kit.NoError(w, err)
-	p, err := process.Start(w.dir, name, filepath.Join(programs, "work-hub"), "--source-id="+source, "--kubeconfig="+kubeconfig,
-		"--transport-config="+transport, "--leader-election-namespace="+w.lease, "--listen-address=127.0.0.1:0")
-	kit.NoError(w, err)
-	w.Cleanup(func() {
-		if err := p.Stop(); err != nil {
-			w.Error(err)
-		}
-		if text, _ := os.ReadFile(p.Log); w.Failed() {
-			w.Logf("the end of the log of %s:\n%s", name, text[max(0, len(text)-8000):])
-		}
-	})
-	address, err := p.Line(w.Context(), process.Listening)
-	kit.NoError(w, err)
-	return p, address
+	return w.StartHub(name, "--kubeconfig="+kubeconfig, "--disable-leader-election=false", "--leader-election-namespace="+w.lease)
 }
 
 // throughProxy returns a kubeconfig of the hub's API behind a proxy.
@@ -131,28 +95,28 @@ func (w *takeover) throughProxy() (*transporttest.Proxy, string) {
 		server.Host = proxy.Addr
 		cluster.Server = server.String()
 	}
-	file := filepath.Join(w.dir, "proxied.kubeconfig")
+	file := filepath.Join(w.Dir, "proxied.kubeconfig")
 	kit.NoError(w, clientcmd.WriteToFile(*config, file))
 	return proxy, file
 }
 
 func (w *takeover) run(cut bool) {
-	first, address := w.startHub("first", hubPlane.Kubeconfig)
-	w.ready(address)
+	first := w.startHub("first", hubPlane.Kubeconfig)
+	w.ready(first)
 	started := time.Now()
 	w.parallel(*takeoverWorks, func(i int) error { return w.create(i) })
 	w.reported(*takeoverWorks)
 	w.Logf("%d works were created and reported after %v", *takeoverWorks, time.Since(started).Round(time.Millisecond))
 	proxy, kubeconfig := w.throughProxy()
-	second, standby := w.startHub("second", kubeconfig)
-	w.ready(standby)
+	second := w.startHub("second", kubeconfig)
+	w.ready(second)
 	kit.Within(w, kit.Patience, "the standby holds all works", func() error { // the metric may be a moment behind
-		if held := int(w.metrics(standby).Sum("workwire_hub_works")); held < *takeoverWorks {
+		if held := int(w.metrics(second).Sum("workwire_hub_works")); held < *takeoverWorks {
 			return fmt.Errorf("it holds %d", held)
 		}
 		return nil
 	})
-	if w.metrics(standby).Sum("workwire_source_connected") != 0 {
+	if w.metrics(second).Sum("workwire_source_connected") != 0 {
 		w.Errorf("the standby is connected to the broker")
 	}
 	w.Logf("memory of the leader %d MiB, of the standby %d MiB", rss(first)>>20, rss(second)>>20)
@@ -169,11 +133,11 @@ func (w *takeover) run(cut bool) {
 		w.expired()
 		proxy.Restore()
 	}
-	w.agents[last%len(w.clusters)].Await(w, "the spec of a work that was created after the kill", func(s *wire.Spec) bool {
+	w.agents[last%len(w.Clusters)].Await(w, "the spec of a work that was created after the kill", func(s *wire.Spec) bool {
 		return s.UID == w.uid(last)
 	})
 	w.Logf("%v from the kill to the publish; memory of the new leader %d MiB", time.Since(killed).Round(time.Millisecond), rss(second)>>20)
-	w.Logf("its caches were current %.3f s after its term began", w.metrics(standby).Sum("workwire_hub_catch_up_seconds"))
+	w.Logf("its caches were current %.3f s after its term began", w.metrics(second).Sum("workwire_hub_catch_up_seconds"))
 	w.order(second)
 	w.reported(*takeoverWorks + 1) // ten were deleted, and ten created
 	w.Logf("all works were reported %v after the kill", time.Since(killed).Round(time.Millisecond))
@@ -184,7 +148,7 @@ func (w *takeover) run(cut bool) {
 // end deletes all works, as the other tests of the package do.
 func (w *takeover) end() {
 	w.Helper()
-	for _, cluster := range w.clusters {
+	for _, cluster := range w.Clusters {
 		kit.NoError(w, w.client.ManifestWorks(string(cluster)).DeleteCollection(w.Context(), deleted, metav1.ListOptions{}))
 	}
 	kit.Within(w, 10*time.Minute, "all works are gone", func() error {
@@ -199,7 +163,7 @@ func (w *takeover) end() {
 }
 
 func (w *takeover) works(i int) (workclientv1.ManifestWorkInterface, string) {
-	return w.client.ManifestWorks(string(w.clusters[i%len(w.clusters)])), fmt.Sprintf("work-%d", i)
+	return w.client.ManifestWorks(string(w.Clusters[i%len(w.Clusters)])), fmt.Sprintf("work-%d", i)
 }
 
 func (w *takeover) uid(i int) types.UID {
@@ -283,7 +247,7 @@ func (w *takeover) reported(n int) {
 // all returns all works of the test's clusters.
 func (w *takeover) all() iter.Seq2[*workv1.ManifestWork, error] {
 	return func(yield func(*workv1.ManifestWork, error) bool) {
-		for _, cluster := range w.clusters {
+		for _, cluster := range w.Clusters {
 			list, err := w.client.ManifestWorks(string(cluster)).List(w.Context(), metav1.ListOptions{})
 			if err != nil {
 				yield(nil, err)
@@ -355,27 +319,17 @@ func (w *takeover) expired() {
 }
 
 // ready waits until a hub is ready.
-func (w *takeover) ready(address string) {
+func (w *takeover) ready(hub *process.Process) {
 	w.Helper()
 	kit.Within(w, 2*time.Minute, "/readyz passes", func() error {
-		response, err := http.Get("http://" + address + "/readyz")
-		if err != nil {
-			return err
-		}
-		_ = response.Body.Close()
-		if response.StatusCode != http.StatusOK {
-			return fmt.Errorf("the answer is %s", response.Status)
-		}
-		return nil
+		_, err := w.Get(hub, "/readyz")
+		return err
 	})
 }
 
-func (w *takeover) metrics(address string) kit.Metrics {
+func (w *takeover) metrics(hub *process.Process) kit.Metrics {
 	w.Helper()
-	response, err := http.Get("http://" + address + "/metrics")
-	kit.NoError(w, err)
-	defer func() { _ = response.Body.Close() }()
-	metrics, err := kit.ParseMetrics(response.Body)
+	metrics, err := w.Metrics(hub)
 	kit.NoError(w, err)
 	return metrics
 }

@@ -1,9 +1,7 @@
 package faults
 
 import (
-	"bytes"
 	"cmp"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -18,20 +16,19 @@ import (
 	workclient "github.com/workwire/workwire/pkg/client/clientset/versioned"
 	workclientv1 "github.com/workwire/workwire/pkg/client/clientset/versioned/typed/work/v1"
 	"github.com/workwire/workwire/pkg/transport/transporttest"
-	"github.com/workwire/workwire/pkg/wire"
 	"github.com/workwire/workwire/test/kit"
-	"github.com/workwire/workwire/test/kit/brokerkit"
 	"github.com/workwire/workwire/test/kit/controlplane"
 	"github.com/workwire/workwire/test/kit/process"
+	kitworld "github.com/workwire/workwire/test/kit/world"
 )
 
 // source is the hub. Tests run one after the other, and each ends without works, so that all can
 // have one.
 const source = "hub1"
 
-// world is a hub, a broker, and the agent of one cluster. One goroutine at a time may use it.
+// world is a hub, a broker, and the agent of one cluster, as processes. One goroutine at a time may use it.
 type world struct {
-	*testing.T
+	*kitworld.Processes
 	*model
 	random  *rand.Rand
 	serial  int             // of the last change
@@ -43,42 +40,42 @@ type world struct {
 	appliedWorks workclientv1.AppliedManifestWorkInterface
 	configMaps   corev1client.ConfigMapInterface
 
-	dir                          string
-	brokerDisk, agentDisk        *kit.Disk // with their files; nil where mounting is not allowed, and for an agent without files
-	broker                       *brokerkit.Broker
-	hub, agent                   *process.Process // nil while stopped
-	hubArgs, agentArgs           []string
-	keepAlive                    int                  // in seconds; 0: the least
-	stateDir                     string               // of the agent, "" for one without
-	hubLink, agentLink           *transporttest.Proxy // between the programs and the broker
-	hubLoss, agentLoss           *lossy               // between the links and the broker
-	hubTransport, agentTransport string               // files
+	brokerDisk, agentDisk *kit.Disk        // with their files; nil where mounting is not allowed, and for an agent without files
+	hub, agent            *process.Process // the last ones
+	hubArgs, agentArgs    []string
+	keepAlive             int                  // in seconds; 0: the least
+	stateDir              string               // of the agent, "" for one without
+	hubLink, agentLink    *transporttest.Proxy // between the programs and the broker
+	hubLoss, agentLoss    *lossy               // between the links and the broker
 }
 
 // newWorld starts all programs; change may give them more arguments before. The end of the test
 // stops them. seed decides all changes of works.
 func newWorld(t *testing.T, seed uint64, change func(*world)) *world {
 	t.Helper()
+	return newWorldOn(t, hubPlane, seed, change)
+}
+
+// newWorldOn is newWorld on another API of the hub.
+func newWorldOn(t *testing.T, api *controlplane.Plane, seed uint64, change func(*world)) *world {
+	t.Helper()
 	w := &world{
-		T: t, model: newModel(), dir: t.TempDir(), cluster: hubPlane.Namespace(t, "cluster"), target: spokePlane.Namespace(t, "target"),
-		random: rand.New(rand.NewPCG(seed, 0)), ofSets: map[string]bool{},
+		Processes: kitworld.New(t, kitworld.Options{Hub: api, Spokes: []*controlplane.Plane{spokePlane}, Source: source}).Processes(programs),
+		model:     newModel(), random: rand.New(rand.NewPCG(seed, 0)), ofSets: map[string]bool{},
 	}
-	change(w)
-	w.works = workclient.NewForConfigOrDie(hubPlane.REST()).WorkV1().ManifestWorks(w.cluster)
+	w.cluster, w.target, w.works = string(w.Clusters[0]), w.Targets[0], w.Works(0)
 	w.appliedWorks = workclient.NewForConfigOrDie(spokePlane.REST()).WorkV1().AppliedManifestWorks()
 	w.configMaps = kubernetes.NewForConfigOrDie(spokePlane.REST()).CoreV1().ConfigMaps(w.target)
+	change(w)
 	var err error
 	if w.brokerDisk, err = kit.MountDisk(t, diskSize); err == nil {
-		kit.NoError(t, os.Symlink(w.brokerDisk.Dir, filepath.Join(w.dir, "broker")))
+		kit.NoError(t, os.Symlink(w.brokerDisk.Dir, filepath.Join(w.Dir, "broker")))
 	}
-	w.broker, err = brokerkit.Start(t.Context(), brokerkit.Config{
-		Dir: w.dir, Program: filepath.Join(programs, "work-broker"), Source: source, Clusters: []wire.ClusterName{wire.ClusterName(w.cluster)},
-	})
-	t.Cleanup(w.close)
-	kit.NoError(t, err)
-	w.hubLoss, w.agentLoss = startLossy(t, w.broker.Addr), startLossy(t, w.broker.Addr)
+	w.StartBroker()
+	w.hubLoss, w.agentLoss = startLossy(t, w.Broker.Addr), startLossy(t, w.Broker.Addr)
 	w.hubLink, w.agentLink = transporttest.StartProxy(t, w.hubLoss.addr), transporttest.StartProxy(t, w.agentLoss.addr)
-	w.hubTransport, w.agentTransport = w.transport(source, w.hubLink), w.transport(w.cluster, w.agentLink)
+	w.Links = map[string]string{source: w.hubLink.Addr, w.cluster: w.agentLink.Addr}
+	w.Settings = fmt.Sprintf(settings, cmp.Or(w.keepAlive, 2))
 	w.startHub()
 	w.startAgent()
 	return w
@@ -107,71 +104,24 @@ keepAlive: %d
 // untilCut is more than 1.5 times the keepAlive.
 const untilCut = 4 * time.Second
 
-// transport writes the transport configuration of a user who connects through link.
-func (w *world) transport(user string, link *transporttest.Proxy) string {
+func (w *world) startHub() {
 	w.Helper()
-	file, err := w.broker.WriteTransport(user, link.Addr)
-	kit.NoError(w, err)
-	text, err := os.ReadFile(file)
-	kit.NoError(w, err)
-	kit.NoError(w, os.WriteFile(file, fmt.Appendf(text, settings, cmp.Or(w.keepAlive, 2)), 0o600))
-	return file
-}
-
-func (w *world) start(name string, args ...string) *process.Process {
-	w.Helper()
-	p, err := process.Start(w.dir, name, append([]string{filepath.Join(programs, "work-"+name), "--disable-leader-election",
-		"--listen-address=127.0.0.1:0"}, args...)...)
-	kit.NoError(w, err)
-	return p
-}
-
-func (w *world) startHub() { w.startHubOn(hubPlane) }
-
-func (w *world) startHubOn(api *controlplane.Plane) {
-	w.Helper()
-	w.hub = w.start("hub", append([]string{"--source-id=" + source, "--kubeconfig=" + api.Kubeconfig,
-		"--transport-config=" + w.hubTransport}, w.hubArgs...)...)
+	w.hub = w.StartHub("hub", w.hubArgs...)
 }
 
 func (w *world) stopAgent() {
 	w.Helper()
 	kit.NoError(w, w.agent.Stop())
-	w.agent = nil
 }
 
 func (w *world) startAgent() {
 	w.Helper()
-	w.agent = w.start("agent", append([]string{"--cluster-name=" + w.cluster, "--agent-id=" + w.cluster,
-		"--kubeconfig=" + spokePlane.Kubeconfig, "--transport-config=" + w.agentTransport}, w.agentArgs...)...)
+	w.agent = w.StartAgent(0, "agent", w.agentArgs...)
 }
 
 func (w *world) startBroker() {
 	w.Helper()
-	kit.NoError(w, w.broker.Start(w.Context()))
-}
-
-// alive fails the test when a program has ended by itself.
-func (w *world) alive() {
-	w.Helper()
-	kit.NoError(w, errors.Join(w.broker.Process.Died(), w.hub.Died(), w.agent.Died()))
-}
-
-// close stops the programs, and shows the end of their logs if the test has failed.
-func (w *world) close() {
-	for _, stop := range []func() error{w.agent.Stop, w.hub.Stop, w.broker.Stop} {
-		if err := stop(); err != nil {
-			w.Error(err)
-		}
-	}
-	if !w.Failed() {
-		return
-	}
-	for _, name := range []string{"agent", "hub", "broker"} {
-		text, _ := os.ReadFile(filepath.Join(w.dir, name+".log"))
-		lines := bytes.Split(bytes.TrimSpace(text), []byte("\n"))
-		w.Logf("the end of the log of the %s:\n%s", name, bytes.Join(lines[max(0, len(lines)-40):], []byte("\n")))
-	}
+	kit.NoError(w, w.Broker.Start(w.Context()))
 }
 
 // end deletes all works and waits until nothing is left of them.

@@ -12,6 +12,7 @@ import (
 	"github.com/workwire/workwire/pkg/source"
 	"github.com/workwire/workwire/pkg/wire"
 	"github.com/workwire/workwire/test/kit"
+	"github.com/workwire/workwire/test/kit/wirekit"
 )
 
 // Part is what a test has of each part that it starts.
@@ -134,14 +135,14 @@ func Serve(source wire.SourceID) func(*agent.Config) {
 	return func(c *agent.Config) { c.Topics = Topics(source) }
 }
 
-// SDK is a source of the SDK that runs.
+// SDK is a source of the SDK.
 type SDK struct {
 	*source.Client
 	Part
 }
 
-// StartSDK starts a source of the SDK. change changes its usual configuration.
-func (w *World) StartSDK(id wire.SourceID, change ...func(*source.Config)) *SDK {
+// NewSDK returns a source of the SDK that does not run yet. change changes its usual configuration.
+func (w *World) NewSDK(id wire.SourceID, change ...func(*source.Config)) *SDK {
 	w.Helper()
 	s := &SDK{Part: w.newPart()}
 	c := source.Config{SourceID: id, Topics: Topics(id), StateFile: w.TempDir() + "/state.db", Registerer: s.Metrics, Logger: w.logger(s.Log)}
@@ -154,6 +155,26 @@ func (w *World) StartSDK(id wire.SourceID, change ...func(*source.Config)) *SDK 
 	var err error
 	s.Client, err = source.New(c)
 	kit.NoError(w, err)
+	return s
+}
+
+// StartSDK starts a source of the SDK.
+func (w *World) StartSDK(id wire.SourceID, change ...func(*source.Config)) *SDK {
+	w.Helper()
+	s := w.NewSDK(id, change...)
 	s.start("source "+string(id), s.Run)
 	return s
+}
+
+// StartScripted starts an agent of a cluster that the test scripts. change changes its usual configuration.
+func (w *World) StartScripted(cluster wire.ClusterName, change ...func(*wirekit.AgentConfig)) *wirekit.Agent {
+	w.Helper()
+	c := wirekit.AgentConfig{Cluster: cluster, Source: w.Source, Topics: w.Topics}
+	for _, set := range change {
+		set(&c)
+	}
+	if c.Transport == nil {
+		c.Transport = w.Transport(string(cluster), string(cluster), c.Topics)
+	}
+	return wirekit.StartAgent(w, c)
 }

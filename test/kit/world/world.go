@@ -11,7 +11,7 @@
 //	w.Applied(works, "web")
 //	w.Holds(0, map[string]string{"a": "1"})
 //
-// All of it ends with the test. Tests that run the commands as processes have brokerkit and process.
+// All of it ends with the test. [World.Processes] runs the broker, hubs and agents as processes.
 package world
 
 import (
@@ -32,7 +32,7 @@ import (
 	"github.com/workwire/workwire/test/kit/controlplane"
 )
 
-// Password is that of all users of the broker.
+// Password is that of all users of the broker, unless it is a process.
 const Password = "secret"
 
 // Options say what a world has.
@@ -74,6 +74,8 @@ type World struct {
 	// BrokerHost is the address of the broker that agents name their AppliedManifestWorks by; that of
 	// Broker by default.
 	BrokerHost string
+
+	password func(user string) string // nil: all have Password
 }
 
 // New returns a world in which nothing runs yet.
@@ -155,8 +157,12 @@ func (w *World) Transport(user, clientID string, topics wire.Topics, logger ...*
 	if w.Memory != nil {
 		return w.Memory.Client(clientID)
 	}
+	password := Password
+	if w.password != nil {
+		password = w.password(user)
+	}
 	tr, err := mqtt.New(mqtt.Config{ClientID: clientID, Logger: append(logger, kit.Logger(w))[0].With("client", clientID), Broker: config.Config{
-		BrokerHost: w.Broker.Addr, Username: user, Password: Password, Topics: topics,
+		BrokerHost: w.Broker.Addr, Username: user, Password: password, Topics: topics,
 	}})
 	kit.NoError(w, err)
 	return tr
