@@ -26,18 +26,18 @@ type generator struct {
 }
 
 func (w *world) generator(seed uint64, asSource bool) *generator {
-	g := &generator{Rand: rand.New(rand.NewPCG(seed, 0)), sequence: sequenceAt(time.Now()), fromHub: asSource, target: w.target,
+	g := &generator{Rand: rand.New(rand.NewPCG(seed, 0)), sequence: sequenceAt(time.Now()), fromHub: asSource, target: w.Targets[honest],
 		identities: []string{"", "5b9c0fd3-f7e1-4c4b-8a3c-3b86ec3f5d0e", "other"}}
 	g.hashes = []string{"", "none", strings.Repeat("0", 64), fmt.Sprintf("%064x", g.Uint64()), strings.Repeat("f", 200)}
 	if asSource {
 		g.Rand = rand.New(rand.NewPCG(seed, 1))
-		g.sender, g.sources, g.clusters = string(w.rogue), []string{string(w.rogue), string(w.source)}, []string{string(w.neighbour), string(w.evil)}
+		g.sender, g.sources, g.clusters = string(w.rogue), []string{string(w.rogue), string(w.Source)}, []string{string(w.neighbour), string(w.evil)}
 		for i := range 20 {
 			g.uids = append(g.uids, fmt.Sprintf("rogue-%d", i))
 		}
 		return g
 	}
-	g.sender, g.sources, g.clusters = string(w.evil)+"-agent", []string{string(w.source), string(w.rogue)}, []string{string(w.evil), string(w.neighbour)}
+	g.sender, g.sources, g.clusters = string(w.evil)+"-agent", []string{string(w.Source), string(w.rogue)}, []string{string(w.evil), string(w.neighbour)}
 	for _, work := range w.mine {
 		g.uids = append(g.uids, string(work.UID))
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/workwire/workwire/test/kit/controlplane"
 	"github.com/workwire/workwire/test/kit/process"
 	"github.com/workwire/workwire/test/kit/procs"
+	kitworld "github.com/workwire/workwire/test/kit/world"
 )
 
 // What an attack may cost.
@@ -58,7 +59,7 @@ func newProbe(w *world) *probe {
 	w.Helper()
 	p := &probe{w: w, done: map[string]int64{}, changed: make(chan struct{})}
 	for i := range probes {
-		w.create(w.neighbour, probeName(i))
+		w.create(honest, probeName(i))
 	}
 	kit.Run(w, "watch of works", p.watch)
 	for i := range probes {
@@ -73,7 +74,7 @@ func probeName(i int) string { return fmt.Sprintf("probe-%d", i) }
 
 func (p *probe) watch(ctx context.Context) error {
 	for ctx.Err() == nil {
-		changes, err := p.w.works(p.w.neighbour).Watch(ctx, metav1.ListOptions{})
+		changes, err := p.w.Works(honest).Watch(ctx, metav1.ListOptions{})
 		if err != nil {
 			select {
 			case <-ctx.Done():
@@ -149,8 +150,8 @@ func (p *probe) change(name string, start time.Time) time.Duration {
 	p.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	patch := fmt.Sprintf(`{"spec":{"workload":{"manifests":[%s]}}}`, p.w.configMap(string(p.w.neighbour)+"-"+name, value))
-	work, err := p.w.works(p.w.neighbour).Patch(ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	patch := fmt.Sprintf(`{"spec":{"workload":{"manifests":[%s]}}}`, kitworld.ConfigMap(p.w.Targets[honest], name, value).Raw)
+	work, err := p.w.Works(honest).Patch(ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 	if err != nil {
 		return patience
 	}
@@ -180,7 +181,7 @@ type peace struct {
 // inPeace measures how it is without an attack.
 func (w *world) inPeace(victims ...*process.Process) peace {
 	w.Helper()
-	before := p99(w.honest.run(w.honest.until(quiet, nil)))
+	before := p99(w.others.run(w.others.until(quiet, nil)))
 	return peace{victims: victims, usage: w.usage(victims), p99: before}
 }
 
@@ -234,7 +235,7 @@ func (w *world) sufferOnce(before peace, name string, run func(context.Context) 
 			}
 		}
 	})
-	took := w.honest.run(w.honest.until(during, ended))
+	took := w.others.run(w.others.until(during, ended))
 	stopMeasuring()
 	cancel()
 	stopAttack()
@@ -255,7 +256,7 @@ func (w *world) sufferOnce(before peace, name string, run func(context.Context) 
 	if logged > maxLogged {
 		w.Errorf("%s: the logs grow by %.1f MB, want at most %d", name, logged, maxLogged)
 	}
-	w.alive()
+	w.Alive()
 	return after
 }
 
@@ -291,7 +292,7 @@ func (w *world) usage(victims []*process.Process) (u usage) {
 	for _, plane := range []*controlplane.Plane{hubPlane, spokePlane} {
 		u.stored += size(filepath.Dir(plane.Kubeconfig), func(path string) bool { return strings.HasSuffix(path, "/member/snap/db") })
 	}
-	u.logged = size(w.dir, func(path string) bool { return strings.HasSuffix(path, ".log") })
+	u.logged = size(w.Dir, func(path string) bool { return strings.HasSuffix(path, ".log") })
 	return u
 }
 

@@ -15,6 +15,8 @@ import (
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/wire"
 	"github.com/workwire/workwire/test/kit"
+	"github.com/workwire/workwire/test/kit/wirekit"
+	kitworld "github.com/workwire/workwire/test/kit/world"
 )
 
 const (
@@ -78,36 +80,20 @@ func publish(ctx context.Context, tr transport.Transport, events []cloudevents.E
 // cluster, by its own agent, and a new one of the hostile source.
 func (w *world) converges(source transport.Transport) {
 	w.Helper()
-	took := w.honest.run(func(n int) bool { return n < probes })
+	took := w.others.run(func(n int) bool { return n < probes })
 	if last := took[len(took)-1]; last >= patience {
 		w.Errorf("a work of others is not applied within %v after the attack", patience)
 	}
-	w.others = append(w.others, w.startAgent(w.evil))
-	late := w.create(w.evil, "late")
-	kit.Await(w, w.works(w.evil), late.Name, "is applied by the agent of the hostile cluster", func(work *workv1.ManifestWork) bool {
+	w.startAgent(hostile)
+	late := w.create(hostile, "late")
+	kit.Await(w, w.Works(hostile), late.Name, "is applied by the agent of the hostile cluster", func(work *workv1.ManifestWork) bool {
 		return work != nil && applied(work)
 	})
-	status := make(chan struct{}, 1)
-	w.listen(func(m wire.Message) {
-		if s, ok := m.(*wire.Status); ok && s.UID == "honest" && applied(&workv1.ManifestWork{ObjectMeta: metav1.ObjectMeta{Generation: 1}, Status: s.Status}) {
-			select {
-			case status <- struct{}{}:
-			default:
-			}
-		}
-	})
+	listener := wirekit.Connect(w, w.Transport(string(w.rogue), string(w.rogue)+"-listener", w.Topics), fmt.Sprintf("sources/%s/clusters/+/agentevents", w.rogue))
 	kit.NoError(w, source.Publish(w.Context(), w.toAgent(), w.fromSource(manifestBundles+"spec.create_request", types.UID("honest"),
-		[]byte(`{"manifests":[`+w.configMap("honest", "1")+`]}`))))
-	kit.Receive(w, "the hostile source's work is applied", status)
-	w.alive()
-}
-
-// listen calls received for each message to the hostile source until the end of the test.
-func (w *world) listen(received func(wire.Message)) {
-	w.Helper()
-	w.join(string(w.rogue)+"-listener", string(w.rogue), func(m transport.Message) {
-		if message, err := wire.Decode(m.Event); err == nil {
-			received(message)
-		}
-	}, fmt.Sprintf("sources/%s/clusters/+/agentevents", w.rogue))
+		fmt.Appendf(nil, `{"manifests":[%s]}`, kitworld.ConfigMap(w.Targets[honest], "honest", "1").Raw))))
+	wirekit.Next(w, listener, "the hostile source's work is applied", func(s *wire.Status) bool {
+		return s.UID == "honest" && applied(&workv1.ManifestWork{ObjectMeta: metav1.ObjectMeta{Generation: 1}, Status: s.Status})
+	})
+	w.Alive()
 }

@@ -56,7 +56,7 @@ func TestSourceExpressions(t *testing.T) {
 		var manifests []string
 		for n := range objects {
 			manifests = append(manifests, fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"slow-%d-%d","namespace":%q},"data":{"generation":"%d",%s}}`,
-				i%works, n, w.target, i/works, data))
+				i%works, n, w.Targets[honest], i/works, data))
 		}
 		config := fmt.Sprintf(`{"resourceIdentifier":{"resource":"configmaps","name":"*","namespace":"*"},`+
 			`"updateStrategy":{"type":"ServerSideApply","serverSideApply":{"ignoreFields":[{"condition":"OnSpokePresent","jqPathExpressions":[%s]}]}},`+
