@@ -68,17 +68,24 @@ func newRecord(v *violations, signed bool) *record {
 // efficiency: that is counted elsewhere.
 const maxRequests = 300
 
-// request counts a request of a program.
-func (r *record) request(program string) {
+// request counts a request of a program. It returns how long the request has to wait: until the minute is over once there are far too many,
+// so that a loop without a pause does not go on for the rest of the run.
+func (r *record) request(program string) (wait time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if minute := time.Now().Truncate(time.Minute); minute != r.minute {
+	now := time.Now()
+	if minute := now.Truncate(time.Minute); minute != r.minute {
 		r.minute = minute
 		clear(r.requests)
 	}
-	if r.requests[program]++; r.requests[program] == maxRequests {
+	r.requests[program]++
+	switch n := r.requests[program]; {
+	case n == maxRequests:
 		r.violations.add(fmt.Sprintf("%s sends more than %d requests in a minute", program, maxRequests))
+	case n > 2*maxRequests:
+		return r.minute.Add(time.Minute).Sub(now)
 	}
+	return 0
 }
 
 // hubWrite follows a write to the hub's API.

@@ -437,8 +437,9 @@ func (i *incarnation) way(api *kubeapi.Server) http.RoundTripper {
 			if i.dead() || i.is(&i.apart) {
 				return 0, kubeapi.Lost
 			}
-			i.program.world.record.request(i.program.name)
-			return i.program.world.flaky.request(i.program.name + method + path)
+			wait := i.program.world.record.request(i.program.name)
+			late, outcome := i.program.world.flaky.request(i.program.name + method + path)
+			return wait + late, outcome
 		},
 		Lag:    func(resource string) time.Duration { return i.program.world.flaky.lag(i.program.name + resource) },
 		Refuse: i.program.world.webhook.refuse,
