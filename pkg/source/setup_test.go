@@ -17,6 +17,7 @@ import (
 	"github.com/workwire/workwire/pkg/wire"
 	"github.com/workwire/workwire/test/kit"
 	"github.com/workwire/workwire/test/kit/wirekit"
+	kitworld "github.com/workwire/workwire/test/kit/world"
 )
 
 var topics = wire.Topics{
@@ -26,10 +27,9 @@ var topics = wire.Topics{
 
 // world is a broker with sources and agents, in a synctest bubble.
 type world struct {
-	t       *testing.T
+	*kitworld.World
 	broker  *memory.Broker
-	running sync.WaitGroup
-	start   func(what string, run func(context.Context) error) (stop func())
+	running sync.WaitGroup // of what the test itself starts
 }
 
 // inWorld runs test in its own bubble. All goroutines of the bubble must end with the test.
@@ -37,41 +37,25 @@ func inWorld(t *testing.T, test func(t *testing.T, w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(time.Until(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))) // generations count from 2025
-		w := &world{t: t, broker: memory.NewBroker()}
-		ctx, cancel := context.WithCancel(context.Background())
-		w.start = func(what string, run func(context.Context) error) (stop func()) {
-			ctx, cancel := context.WithCancel(ctx)
-			done := make(chan struct{})
-			w.running.Go(func() {
-				defer close(done)
-				if err := run(ctx); err != nil {
-					t.Errorf("%s: %v", what, err)
-				}
-			})
-			synctest.Wait()
-			return func() { cancel(); <-done }
-		}
+		w := &world{World: kitworld.New(t, kitworld.Options{Source: "ops", Topics: topics, Memory: true})}
+		w.broker = w.Memory
 		defer w.running.Wait()
-		defer cancel()
 		test(t, w)
 	})
 }
 
-// client returns a source that does not run yet.
+// start runs run until stop is called or the test ends.
+func (w *world) start(what string, run func(context.Context) error) (stop func()) {
+	w.Helper()
+	defer synctest.Wait()
+	return kit.Run(w, what, run)
+}
+
+// client returns a source that does not run yet, without a store.
 func (w *world) client(options ...func(*source.Config)) *source.Client {
-	w.t.Helper()
-	config := source.Config{
-		SourceID: "ops", Topics: topics, Transport: w.broker.Client("ops"),
-		Logger: kit.Logger(w.t),
-	}
-	for _, option := range options {
-		option(&config)
-	}
-	c, err := source.New(config)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return c
+	w.Helper()
+	plain := func(c *source.Config) { c.Topics, c.StateFile = topics, "" }
+	return w.NewSDK("ops", append([]func(*source.Config){plain}, options...)...).Client
 }
 
 // run runs c until stop is called or the test ends.
@@ -79,13 +63,9 @@ func (w *world) run(c *source.Client) (stop func()) { return w.start("Run", c.Ru
 
 // agent runs an agent whose client id is the name of its cluster.
 func (w *world) agent(cluster wire.ClusterName, options ...func(*wirekit.AgentConfig)) *wirekit.Agent {
-	config := wirekit.AgentConfig{Cluster: cluster, Source: "ops", Topics: topics, Transport: w.broker.Client(string(cluster))}
-	for _, option := range options {
-		option(&config)
-	}
-	a := wirekit.NewAgent(config)
-	w.start("agent", a.Run)
-	return a
+	w.Helper()
+	defer synctest.Wait()
+	return w.StartScripted(cluster, options...)
 }
 
 // configMap returns a work with one ConfigMap that contains value.
