@@ -62,7 +62,9 @@ func newWorld(t *testing.T, works int) *world {
 	return w
 }
 
-func (w *world) audited(name string) string { return "--audit-log=" + filepath.Join(w.Dir, name+"-audit.log") }
+func (w *world) audited(name string) string {
+	return "--audit-log=" + filepath.Join(w.Dir, name+"-audit.log")
+}
 
 func (w *world) startAgent(i int) *process.Process {
 	w.Helper()
