@@ -426,7 +426,7 @@ func (b *Inbox) Forget(key Key) (again bool) {
 	if current != nil {
 		b.delete(current.entry)
 		if current.entry.Deleting != nil {
-			b.past.Add(key, pastWork{current.entry.Generation, b.questions(key.Source)})
+			b.past.Add(key, pastWork{deletion: current.entry.Generation, asked: b.questions(key.Source)})
 		}
 		again = current.specAfterDeletion
 	}

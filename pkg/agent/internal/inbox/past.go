@@ -9,6 +9,7 @@ const maxPast = 1_000
 type pastWork struct {
 	deletion wire.Generation
 	asked    uint64 // how often its source had been asked for all works, see [Inbox.Expect]
+	expected bool   // its source was asked for it since
 }
 
 // questions returns how often source was asked for all works. b.mu must be held.
@@ -22,7 +23,12 @@ func (b *Inbox) Expect(source wire.SourceID, works []wire.SpecVersion) {
 		b.asked[source]++
 	}
 	for i := range works {
-		b.past.Remove(Key{source, works[i].UID})
+		key := Key{source, works[i].UID}
+		if past, known := b.past.Get(key); known {
+			p := past.(pastWork)
+			p.expected = true
+			b.past.Add(key, p)
+		}
 	}
 }
 
@@ -36,5 +42,5 @@ func (b *Inbox) isPast(in *wire.Spec) bool {
 		return false
 	}
 	p := past.(pastWork)
-	return in.Generation < p.deletion && (in.Action != wire.ResyncResponse || b.questions(in.Source) == p.asked)
+	return in.Generation < p.deletion && (in.Action != wire.ResyncResponse || !p.expected && b.questions(in.Source) == p.asked)
 }

@@ -51,6 +51,7 @@ func TestDeletedWorkStaysDeleted(t *testing.T) {
 		"all sources were asked":      {wire.ResyncResponse, func(b *Inbox) { b.Expect("", nil) }, Added},
 		"another source was asked":    {wire.ResyncResponse, func(b *Inbox) { b.Expect("sdk", nil) }, Older},
 		"asked for the work since":    {wire.ResyncResponse, func(b *Inbox) { b.Expect("hub", []wire.SpecVersion{{UID: "u"}}) }, Added},
+		"by itself, asked for since":  {wire.Update, func(b *Inbox) { b.Expect("hub", []wire.SpecVersion{{UID: "u"}}) }, Older},
 		"asked for another one since": {wire.ResyncResponse, func(b *Inbox) { b.Expect("hub", []wire.SpecVersion{{UID: "v"}}) }, Older},
 	} {
 		b := New(Config{Changed: func(Key) {}})
